@@ -74,9 +74,8 @@ class _OfRun(abc.ABC):
         Raises:
             ValueError: what is new is invalid, the run used t-SNE, or see `cut`.
         """
-        run, labels = self._fitted(), None
-        if n_clusters is not None:
-            labels = self.cut(n_clusters=n_clusters)
+        run = self._fitted()
+        labels = None if n_clusters is None else self.cut(n_clusters=n_clusters)
         if run.known is None:
             run.check_places()
         return run.place(self._rows(X), labels)
@@ -101,8 +100,7 @@ class _OfRun(abc.ABC):
         Raises:
             ValueError: what is new is invalid, or there is no tree of groups.
         """
-        run = self._fitted()
-        return run.probabilities_of(self._rows(X))
+        return self._fitted().probabilities_of(self._rows(X))
 
 
 class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
@@ -210,7 +208,8 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
             self._set_run(records.read(workdir), images)
         if skipped := [name for name, _ in self._run.skipped if not name.endswith("/")]:
             datasets.warn((), [(name, "") for name in skipped])
-        if doubt := self._doubt():
+        discovered = self._run.results["metrics"].get("discovery")
+        if discovered and (doubt := summary.doubt(discovered)):
             checks.warn(f"{doubt}; see the report's clusters", 2)
         return self
 
@@ -339,17 +338,16 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
         Raises:
             FileExistsError: `path` is a file or a folder that is not empty.
         """
-        run, path = self._fitted(), pathlib.Path(path).expanduser()
+        run = self._fitted()
+        path = pathlib.Path(path).expanduser()
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             said = checks.sentence(f"path must be a new or empty folder; got {path}")
             raise FileExistsError(said)
         shutil.copytree(run.workdir, path, dirs_exist_ok=True)
         if not (path / workdirs.REPORT).exists() and not page.is_away(run):
             with self._printing():
-                run = dataclasses.replace(page.with_map(run), workdir=epath.Path(path))
-                text = page.render(run, self._shown())
-                run.write()
-                page.write_outputs(run, text)
+                copy = dataclasses.replace(run, workdir=epath.Path(path))
+                page.publish(copy, with_report=True, dataset=self._shown())
         return path
 
     @classmethod
@@ -377,20 +375,23 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
             InputError: a value is invalid, or classes are given to a config that uses none, or none
                 to one that needs them.
         """
-        source, n_clusters = self.config, self.n_clusters
+        source = self.config
         if source is None:
             source = "ncl_images" if has_classes else "images"
         if isinstance(source, str | os.PathLike):
-            config, name = load_config(str(source)), pathlib.Path(source).stem
+            config = load_config(str(source))
+            name = pathlib.Path(source).stem
         else:
-            config, name = ConfigDict(config_json(source)), "images"
+            config = ConfigDict(config_json(source))
+            name = "images"
         if self.encoder is not None:
             override_all(config, pretrained.config_values(self.encoder, config))
         override_all(config, self.overrides or {})
         train = config.get("train")
         uses_labels = train is not None and train.labeled_batch_size is not None
-        if n_clusters is not None and not isinstance(n_clusters, numbers.Integral):
-            raise InputError(f"n_clusters must be None or a whole number; got {n_clusters!r}")
+        k = self.n_clusters
+        if k is not None and not isinstance(k, numbers.Integral):
+            raise InputError(f"n_clusters must be None or a whole number; got {k!r}")
         if has_classes and not uses_labels:
             raise InputError(
                 f"y must be None for the config {name!r}, which trains without labels; got classes "
@@ -401,8 +402,8 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
                 f"y must give the known classes for the config {name!r}; got None (the config "
                 "'images' needs no classes)"
             )
-        if n_clusters is not None:
-            override(config, "method.n_classes" if has_classes else "eval.n_clusters", n_clusters)
+        if k is not None:
+            override(config, "method.n_classes" if has_classes else "eval.n_clusters", k)
         if has_classes and config.method.n_classes is None:
             raise InputError(
                 "with y, n_clusters must be the number of novel classes; got None (fit without y "
@@ -421,17 +422,18 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
         """Content of `results.json`."""
         return page.results_of(self._fitted())
 
-    def _doubt(self) -> str | None:
-        """Returns what is to be doubted of novel classes."""
-        found = self._run.results["metrics"].get("discovery")
-        return summary.doubt(found) if found else None
-
     def _set_run(self, run: Run, images: Dataset | None = None) -> Self:
         """Sets the fitted attributes from a finished run."""
-        self._run, self._images, self._encoder = run, images, None
-        self.files_, self.events_ = run.names, run.events
-        self.labels_, self.distances_ = run.labels.copy(), run.distances.astype(np.float64)
-        self.outliers_, self.linkage_, self.tree_ = run.outliers, run.linkage, run.tree
+        self._run = run
+        self._images = images
+        self._encoder = None
+        self.files_ = run.names
+        self.events_ = run.events
+        self.labels_ = run.labels.copy()
+        self.distances_ = run.distances.astype(np.float64)
+        self.outliers_ = run.outliers
+        self.linkage_ = run.linkage
+        self.tree_ = run.tree
         self.probabilities_ = run.probabilities
         if run.known is not None:
             self._set_classes(run)
@@ -493,7 +495,9 @@ class EmbeddingClusters(_OfRun):
     """
 
     def __init__(self, run: Run) -> None:
-        self.run, self.labels_, self.names_ = run, run.labels.copy(), dict(run.named)
+        self.run = run
+        self.labels_ = run.labels.copy()
+        self.names_ = dict(run.named)
 
     def _fitted(self) -> Run:
         return self.run

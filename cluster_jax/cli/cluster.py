@@ -17,7 +17,6 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data import tables
 from cluster_jax.evaluation.options import CLUSTERINGS, ClusterOptions
 from cluster_jax.report import summary
-from cluster_jax.runs import rows
 from cluster_jax.runs import workdir as workdirs
 
 # Flag -> the flag, and its values, without which it has no use.
@@ -31,7 +30,8 @@ _USES = {
 def _check(flags: argparse.Namespace, parser: Parser) -> None:
     """Raises an `InputError` for a flag that has no use with the others."""
     for name, (other, values) in _USES.items():
-        value, choice = getattr(flags, name), getattr(flags, other)
+        value = getattr(flags, name)
+        choice = getattr(flags, other)
         if value != parser.get_default(name) and choice not in values:
             flag = name.replace("_", "-")
             raise InputError(f"--{flag} must be left out for --{other}={choice}; got {value}")
@@ -86,10 +86,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         checks.whole("seed", flags.seed, 0, 2**31 - 1)
         if flags.workdir is not None:
             workdirs.check_folder(checks.local(flags.workdir))
-        features, labels = tables.read_rows(flags.features, flags.array, flags.ids), None
+        features = tables.read_rows(flags.features, flags.array, flags.ids)
+        labels = None
         if flags.labels is not None:
             labels = tables.read_labels(flags.labels, len(features.values))
         from cluster_jax.core import devices  # Not before: bad input is told without JAX.
+        from cluster_jax.runs import rows
 
         if options.method == "kmeans":
             devices.cpu_devices(devices.cores())

@@ -63,7 +63,8 @@ def _terminate(number: int, frame: object) -> NoReturn:
 
 def _end(error: BaseException) -> None:
     """Says an expected error in one sentence and ends with its code; returns after a bug."""
-    text, code = str(error), getattr(error, "exit_code", None)
+    text = str(error)
+    code = getattr(error, "exit_code", None)
     if isinstance(error, SystemExit):
         text, code = "", error.code
     elif isinstance(error, KeyboardInterrupt):

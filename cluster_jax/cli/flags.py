@@ -42,7 +42,8 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
         """Refuses an unknown flag before others are missed: it may be one of them, mistyped."""
-        args, options = sys.argv[1:] if args is None else list(args), [*self._option_string_actions]
+        args = sys.argv[1:] if args is None else list(args)
+        options = [*self._option_string_actions]
         for name in (argument.split("=")[0] for argument in args):
             if re.match(r"--(?!config\.)[a-z]", name) and name not in options:
                 close = difflib.get_close_matches(name, options, 1)
@@ -58,10 +59,6 @@ class Parser(argparse.ArgumentParser):
         raise InputError(f"{message} (see {self.prog} --help)")
 
 
-# How photos come into the folders of an export.
-EXPORT_WAYS = ("link", "copy")
-
-
 def add_export(parser: Parser, groups: str) -> None:
     """Adds the flags of an export to a command.
 
@@ -72,7 +69,7 @@ def add_export(parser: Parser, groups: str) -> None:
     add = parser.add_argument
     add("--export", metavar="DIR", help=f"new folder for the images, one folder per {groups}")
     ways = "whether --export links to the images or copies them (default: %(default)s)"
-    add("--by", choices=EXPORT_WAYS, default="link", help=ways)
+    add("--by", choices=("link", "copy"), default="link", help=ways)
 
 
 def check_export(args: argparse.Namespace) -> None:
@@ -107,12 +104,12 @@ def is_of_rows(args: argparse.Namespace, title: str, images: str | None) -> bool
         if (value := getattr(args, name, None)) and args.features is None:
             raise InputError(f"--{name} must come with --features; got {value!r} alone")
     is_of_rows = workdirs.is_of_embeddings(workdirs.of_run(args.workdir))
-    wanted, other, got, kind = title, "--features", args.features, "images, or of their features"
-    if is_of_rows:
-        wanted, other, got, kind = "--features", title, images, "embeddings"
-    if got:
-        must = f"{wanted} must be given in place of {other} for a run of {kind}"
-        raise InputError(f"{must}; got {got}")
+    if is_of_rows and images:
+        must = f"--features must be given in place of {title} for a run of embeddings"
+        raise InputError(f"{must}; got {images}")
+    if args.features and not is_of_rows:
+        must = f"{title} must be given in place of --features for a run of images, or of their"
+        raise InputError(f"{must} features; got {args.features}")
     return is_of_rows
 
 
@@ -128,9 +125,7 @@ def add_encoder(parser: Parser) -> None:
     parser.add_argument("--encoder", metavar="NAME", help=f"network that embeds: {names}")
 
 
-def output_file(
-    path: epath.PathLike, *, flag: str = "--out", may_be_folder: bool = False
-) -> epath.Path:
+def output_file(path: epath.PathLike, *, may_be_folder: bool = False) -> epath.Path:
     """Returns the file to write at `path`, whose `~` is expanded.
 
     Raises:
@@ -138,9 +133,9 @@ def output_file(
     """
     file = epath.Path(checks.local(path)).expanduser()
     if not file.parent.is_dir():
-        raise InputError(f"{flag} must be a file in a folder that exists; got {path}")
+        raise InputError(f"--out must be a file in a folder that exists; got {path}")
     if file.is_dir() and not may_be_folder:
-        raise InputError(f"{flag} must be a file; got the folder {path}")
+        raise InputError(f"--out must be a file; got the folder {path}")
     io.check_writable(file.parent)
     return file
 

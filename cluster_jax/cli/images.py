@@ -100,7 +100,8 @@ def _conclusion(run: "Run", workdir: epath.Path) -> str:
         lines.append(f"They {verb} {', '.join(names[:_NAMED])}{more}.")
     if copies := (results.get("duplicates") or {}).get("groups"):
         lines.append(f"{counted(copies, 'set')} of equal or nearly equal photos.")
-    folder, page = shlex.quote(str(workdir)), workdir / "report.html"
+    folder = shlex.quote(str(workdir))
+    page = workdir / "report.html"
     where = f"{page}" if page.exists() else f"none yet: cluster-jax report {folder} writes it"
     again = ["  the same command with --n-clusters=N  # another number, in place of this one"]
     return "\n".join(
@@ -134,11 +135,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from cluster_jax.runs import workdir as workdirs
 
         with checks.named(_ARGUMENTS):
-            report = args.report == "yes"
-            workdir = train.run(config, name, args.workdir, report=report)
+            workdir = train.run(config, name, args.workdir, report=args.report == "yes")
         if not devices.is_first():  # The first process writes the results, and ends later.
             return
-        run = records.read(workdir)
-        train.end(args, workdir, _conclusion(run, workdir))
+        train.end(args, workdir, _conclusion(records.read(workdir), workdir))
         if args.open:
             webbrowser.open(pathlib.Path(workdir / workdirs.REPORT).resolve().as_uri())

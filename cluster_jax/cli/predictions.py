@@ -49,7 +49,8 @@ def predict(
     Raises:
         InputError: the run, the images, `out` or `folder` cannot be used; nothing was written.
     """
-    run, out = records.read(workdir), output_file(out)
+    run = records.read(workdir)
+    out = output_file(out)
     if folder is not None:
         is_array = os.fspath(images).lower().endswith((".npy", ".npz"))
         export.check_has_files("arrays" if is_array else "folder")
@@ -66,7 +67,8 @@ def predict(
     words = ("image", "cluster") if dataset.sources is None else run.words
     text, values = _written(run, placed, dataset.sources, out, words, dataset.skipped)
     if folder is not None:
-        names, sources = export.names_of_folders(run), dataset.sources or ()
+        sources = dataset.sources or ()
+        names = export.names_of_folders(run)
         places = export.places(placed.labels, names, words[1], sources)
         count = export.write(folder, places, os.fspath(images), sources, by)
         text += f"\nexported     {counted(count, 'folder')} to {folder}"
@@ -96,7 +98,8 @@ def predict_rows(
     Raises:
         InputError: the run, the embeddings or `out` cannot be used; nothing was written.
     """
-    run, out = records.read(workdir), output_file(out)
+    run = records.read(workdir)
+    out = output_file(out)
     rows, names, *_ = embeddings.read_rows(run, features, array, ids)
     blocks = [rows] if isinstance(rows, np.ndarray) else (block for _, block in rows.blocks())
     with checks.named({"X must": "--features must"}):
@@ -140,19 +143,22 @@ def _written(
 
 def _told(values: Mapping[str, Any], words: tuple[str, str], *, is_of_classes: bool) -> list[str]:
     """Returns lines for a person: the largest clusters or classes, and counts."""
-    (noun, group), sizes, limit = words, values["sizes"], summary.NAMED
-    order, lines = sorted(sizes, key=lambda label: (-sizes[label], label)), []
-    for label in order[:limit]:
+    noun, group = words
+    sizes = values["sizes"]
+    order = sorted(sizes, key=lambda label: (-sizes[label], label))
+    lines = []
+    for label in order[: summary.NAMED]:
         name = f"{label:<20}" if is_of_classes else f"{group} {label:>5} "
         called = values["names"].get(str(label), "")
         called = f"in no {group}" if label == NO_CLUSTER else called
         number, _, things = counted(sizes[label], noun).partition(" ")
         lines.append(f"{name} {number:>8} {things}  {called}".rstrip())
-    if len(order) > limit:
-        most = counted(sizes[order[limit]], noun)
-        lines.append(f"and {len(order) - limit} more of at most {most}")
+    if len(order) > summary.NAMED:
+        most = counted(sizes[order[summary.NAMED]], noun)
+        lines.append(f"and {len(order) - summary.NAMED} more of at most {most}")
     kind = ("class", "classes") if is_of_classes else (group,)
-    groups, novel = counted(len(sizes.keys() - {NO_CLUSTER}), *kind), values["novel"]
+    groups = counted(len(sizes.keys() - {NO_CLUSTER}), *kind)
+    novel = values["novel"]
     others = "earlier photos" if noun == "photo" else f"{noun}s of the run"
     unlike = f"{novel:,} {'is' if novel == 1 else 'are'} unlike all {others}"
     return [*lines, f"Assigned {counted(values['rows'], noun)} to {groups}; {unlike}."]

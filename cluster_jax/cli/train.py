@@ -19,11 +19,7 @@ from cluster_jax.core.checks import InputError
 
 
 def run(
-    config: ConfigDict,
-    name: str,
-    workdir: epath.PathLike | None,
-    *,
-    report: bool,
+    config: ConfigDict, name: str, workdir: epath.PathLike | None, *, report: bool
 ) -> epath.Path:
     """Runs a config: trains, embeds, clusters, and writes the report.
 
@@ -65,11 +61,9 @@ def end(args: argparse.Namespace, workdir: epath.Path, text: str = "") -> None:
 
     if not devices.is_first():
         return
-    values: dict[str, Any] = {"workdir": str(workdir)}
-    if args.json:
-        values |= workdirs.outputs(workdir)
-        if finished := workdirs.about(workdir):
-            values["results"] = finished["results"]
+    values: dict[str, Any] = {"workdir": str(workdir), **workdirs.outputs(workdir)}
+    if finished := workdirs.about(workdir):
+        values["results"] = finished["results"]
     output.end(args, text, values)
 
 
@@ -92,9 +86,8 @@ def _config(args: argparse.Namespace, overrides: Sequence[str]) -> tuple[ConfigD
         raise InputError(f"--config must be given for a new run; got none, and {workdir} is none")
     if overrides:
         raise InputError(f"{overrides[0]} must come with --config=NAME; got no --config")
-    values = workdirs.stored_config(workdir)
     name = workdirs.read_values(workdir / workdirs.IMAGES).get("config", "run")
-    return ConfigDict(values, convert_dict=True), name
+    return ConfigDict(workdirs.stored_config(workdir), convert_dict=True), name
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

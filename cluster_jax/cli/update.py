@@ -8,14 +8,12 @@ vector are placed anew; with --add its rows only join. changes.csv lists what ha
 have corrected or named holds.
 """
 
-import argparse
 from collections.abc import Sequence
 
 from cluster_jax.cli import exit_codes, output
 from cluster_jax.cli.flags import Parser, add_new_rows, is_of_rows
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
-from cluster_jax.data.tables import Table
 
 
 def _parser() -> Parser:
@@ -44,7 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise InputError(f"--undo must be given alone; got {change} beside it")
         checks.local(flags.workdir)
         of_rows = is_of_rows(flags, "PHOTOS", " ".join(flags.photos))
-        from cluster_jax.runs import states, update
+        from cluster_jax.runs import rows, states, update
+        from cluster_jax.runs import run as records
 
         report = flags.report == "yes"
         how = {"refit": flags.refit, "confirmed": flags.yes, "with_report": report}
@@ -54,18 +53,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if flags.features is None and not flags.refit:
                 must = "--features must be the file with all rows of now"
                 raise InputError(f"{must}, or --refit be given to cluster those of the run anew")
-            ended = update.update_rows(flags.workdir, _table(flags), add=flags.add, **how)
+            table = None
+            if flags.features is not None:
+                run = records.read(flags.workdir)
+                table = rows.read_rows(run, flags.features, flags.array, flags.ids)
+            ended = update.update_rows(flags.workdir, table, add=flags.add, **how)
         else:
             ended = update.update_photos(flags.workdir, flags.photos, **how)
         output.end(flags, *ended)
-
-
-def _table(flags: argparse.Namespace) -> Table | None:
-    """Reads the rows of --features; None without it."""
-    from cluster_jax.runs import rows
-    from cluster_jax.runs import run as records
-
-    if flags.features is None:
-        return None
-    run = records.read(flags.workdir)
-    return rows.read_rows(run, flags.features, flags.array, flags.ids)

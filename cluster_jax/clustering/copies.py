@@ -58,7 +58,7 @@ def originals(x: Rows, metric: str, least: int = 1) -> tuple[NDArray, NDArray]:
     group = np.unique(keys, return_inverse=True)[1].astype(np.int64)
     if group.max(initial=0) < n - 1 and _equal_by_chance(x, order) > _BY_CHANCE:
         group = np.arange(n)
-    first, group = _first(order, _apart_if_dense(group))
+    first, group = _first(order, group)
     if d <= smooth.FEW_AXES or not 3 <= len(first) <= _MOST_NEAR:
         return first, group
     rows = np.asarray(x[first])
@@ -68,31 +68,26 @@ def originals(x: Rows, metric: str, least: int = 1) -> tuple[NDArray, NDArray]:
     i, j = np.nonzero(distances < NEARNESS * np.quantile(distances[:, -1], _QUANTILE))
     links = coo_array((np.ones(len(i)), (i, indices[i, j])), shape=(len(rows),) * 2)
     linked = connected_components(links, directed=False)[1].astype(np.int64)
-    kept, linked = _first(np.arange(len(rows)), _apart_if_dense(linked))
+    kept, linked = _first(np.arange(len(rows)), linked)
     if len(kept) < max(least, _LEAST_LEFT * len(rows)):  # Many small clusters, each far away.
         return first, group
     return first[kept], linked[group]
 
 
-def _apart_if_dense(group: NDArray) -> NDArray:
-    """Returns groups `[n]` in which each row of a group of 25 rows or more has a group of its own.
-
-    `group` is int `[n]`, 0 or more; the numbers of the result have gaps.
-    """
-    is_dense = np.bincount(group)[group] >= smooth.DENSE_SIZE
-    return np.where(is_dense, group.max() + 1 + np.arange(len(group)), group)
-
-
 def _first(order: NDArray, group: NDArray) -> tuple[NDArray, NDArray]:
     """Returns the first row of each group in an order, and the groups, numbered by that order.
 
+    Each row of a group of 25 rows or more gets a group of its own.
+
     Args:
         order: int `[n]`, each of the n rows once.
-        group: `[n]`, the group of each row.
+        group: int `[n]`, the group of each row, 0 or more.
 
     Returns:
         int `[m]`, the rows, and int64 `[n]`, the group of each row, 0 to m - 1.
     """
+    is_dense = np.bincount(group)[group] >= smooth.DENSE_SIZE
+    group = np.where(is_dense, group.max() + 1 + np.arange(len(group)), group)
     first, codes = by_first(group[order])
     numbers = np.empty(len(group), np.int64)
     numbers[order] = codes
@@ -106,7 +101,8 @@ def _equal_by_chance(x: Rows, order: NDArray) -> float:
     each row once. A result below 0.1 is only an upper bound.
     """
     n = len(order)
-    expected, look = float(n), np.sort(order[:: -(-n // _LOOK)])
+    expected = float(n)
+    look = np.sort(order[:: -(-n // _LOOK)])
     for column in np.asarray(x[look]).T:
         if expected < _BY_CHANCE:
             break

@@ -9,7 +9,7 @@ cluster by a vote of the nearest rows.
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from cluster_jax.clustering.tree import by_size
 from cluster_jax.core import outside
@@ -34,7 +34,10 @@ def check(key: str, name: str, choices: Sequence[str]) -> None:
         cluster_jax.core.checks.InputError: --method must be one of 'tree', or a module of your \
 own, with a function fit; got 'math', which has none
     """
-    if name not in choices and not callable(getattr(_module(key, name, choices), "fit", None)):
+    if name in choices:
+        return
+    module = outside.module(key, name, choices, HAVING)
+    if not callable(getattr(module, "fit", None)):
         raise InputError(f"{outside.must(key, choices, HAVING)}; got {name!r}, which has none")
 
 
@@ -65,8 +68,8 @@ def fit(name: str, x: NDArray, n_clusters: int | None, seed: int) -> tuple[NDArr
         >>> fit("signs", np.array([[-1.0], [2.0], [0.0], [3.0]]), None, 0)
         (array([2, 0, 1, 0]), 2)
     """
-    returned: ArrayLike = _module("method", name, ()).fit(x, n_clusters, seed)
-    labels = np.asarray(returned)
+    module = outside.module("method", name, (), HAVING)
+    labels = np.asarray(module.fit(x, n_clusters, seed))
     if labels.shape != (len(x),) or labels.dtype.kind not in "iu":
         raise InputError(
             f"{name}.fit must return a whole number for each of {len(x):,} rows; got an array "
@@ -77,7 +80,7 @@ def fit(name: str, x: NDArray, n_clusters: int | None, seed: int) -> tuple[NDArr
         raise InputError(f"{name}.fit must put rows into clusters, from 0 on; got all below 0")
     ids, codes = np.unique(labels[is_in], return_inverse=True)
     result = np.empty(len(labels), np.int64)
-    result[is_in] = by_size(codes, np.arange(len(ids)))[codes]
+    result[is_in] = by_size(codes)[codes]
     result[~is_in] = len(ids) + np.arange(len(labels) - is_in.sum())
     return result, len(ids)
 
@@ -97,9 +100,4 @@ def file_hash(name: str, choices: Sequence[str]) -> dict[str, str | None]:
     """
     if name in choices:
         return {}
-    return {"clusterer_file": outside.digest(_module("method", name, choices))}
-
-
-def _module(key: str, name: str, choices: Sequence[str]) -> outside.ModuleType:
-    """Imports the module of a clusterer; for the arguments see `check`."""
-    return outside.module(key, name, choices, HAVING)
+    return {"clusterer_file": outside.digest(outside.module("method", name, choices, HAVING))}

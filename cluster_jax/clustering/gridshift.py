@@ -353,14 +353,16 @@ def scan(
     # Far from the origin, squared distances are differences of large numbers.
     distances = euclidean_distances(points[scored] - points[scored].mean(axis=0))
     np.fill_diagonal(distances, 0)
-    n_clusters, largest = np.empty(steps, np.int64), np.empty(steps)
+    n_clusters = np.empty(steps, np.int64)
+    largest = np.empty(steps)
     scores = np.full(steps, np.nan)
     rule: dict[str, Any] = {"stop": stop, "max_iter": min(max_iter, _ITERATIONS)}
     for b, bandwidth in enumerate(bandwidths.tolist()):
         _, modes, labels = seek(points, bandwidth, **rule)
         sizes = np.bincount(labels)
         is_large = sizes >= min_cluster_size(sizes)
-        n_clusters[b], largest[b] = is_large.sum(), sizes.max() / len(labels)
+        n_clusters[b] = is_large.sum()
+        largest[b] = sizes.max() / len(labels)
         if modes.converged and n_clusters[b] > 1:
             own = labels[scored]
             scores[b] = _silhouette(distances, np.where(is_large[own], own, -1))
@@ -383,7 +385,8 @@ def _extent(points: NDArray) -> float:
         must = f"X must have its largest entry between {1 / LARGEST:g} and {LARGEST:g}"
         raise InputError(f"{must}, so that squares are numbers; got {size:g}: scale X")
     low, high = np.percentile(points, (1, 99), axis=0)
-    inner, full = high - low, np.ptp(points, axis=0)
+    inner = high - low
+    full = np.ptp(points, axis=0)
     # Equal points: any bandwidth works if its cells still have exact numbers.
     smallest = max(1.0, size * 2.0**-40)
     return float(inner.max()) or float(full.max()) or smallest
@@ -489,7 +492,12 @@ class GridShift(ClusterMixin, BaseEstimator):
                 large or too many bandwidths from 0, see `scan` and `bin_points`.
             TypeError: `X` cannot be converted to an array of numbers, such as a sparse matrix.
         """
-        self._check_options()
+        if self.bandwidth != "auto":
+            limits = sys.float_info.min, sys.float_info.max
+            checks.between("bandwidth, if it is not 'auto',", cast(float, self.bandwidth), *limits)
+        checks.one_of("stop", self.stop, STOPS)
+        checks.whole("max_iter", self.max_iter, 1)
+        checks.whole("random_state", self.random_state, 0)
         points = numeric(X, "X").astype(np.float64)
         rule: dict[str, Any] = {"stop": self.stop, "max_iter": self.max_iter}
         curve = None
@@ -508,8 +516,11 @@ class GridShift(ClusterMixin, BaseEstimator):
             )
         # Set last, so that a failed fit keeps the previous one.
         validate_data(self, X, reset=True, skip_check_array=True)
-        self.bandwidth_curve_, self.bandwidth_ = curve, bandwidth
-        self._grid, self._modes, self.labels_ = grid, modes, labels
+        self.bandwidth_curve_ = curve
+        self.bandwidth_ = bandwidth
+        self._grid = grid
+        self._modes = modes
+        self.labels_ = labels
         self.n_iter_ = modes.n_iter
         self.cluster_centers_ = modes.grid.centers(bandwidth)
         self.n_clusters_ = len(self.cluster_centers_)
@@ -535,12 +546,3 @@ class GridShift(ClusterMixin, BaseEstimator):
         validate_data(self, X, reset=False, skip_check_array=True)
         cells = bin_points(points, self.bandwidth_)[0]
         return self._modes.mode_of_cell[KDTree(self._grid.cells).query(cells, p=np.inf)[1]]
-
-    def _check_options(self) -> None:
-        """Raises an `InputError` if a parameter is out of range."""
-        if self.bandwidth != "auto":
-            limits = sys.float_info.min, sys.float_info.max
-            checks.between("bandwidth, if it is not 'auto',", cast(float, self.bandwidth), *limits)
-        checks.one_of("stop", self.stop, STOPS)
-        checks.whole("max_iter", self.max_iter, 1)
-        checks.whole("random_state", self.random_state, 0)

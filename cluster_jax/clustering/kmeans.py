@@ -114,7 +114,8 @@ def kmeans(
         ([0, 0, 1, 1], [[0.5], [10.5]], 1.0)
     """
     x = numeric(x, "x", _LARGEST if metric == "euclidean" else np.inf)
-    n, init = len(x), np.asarray(n_clusters)
+    n = len(x)
+    init = np.asarray(n_clusters)
     k: Any = len(init) if init.ndim else n_clusters
     checks.whole("n_clusters", k, 1, n)
     checks.one_of("metric", metric, METRICS)
@@ -226,14 +227,16 @@ class _Rows:
             mesh: the devices; None: the local ones.
         """
         devices = np.array(jax.local_devices()) if mesh is None else mesh.devices.ravel()
-        self.x, self._mesh = x, Mesh(devices, (_AXIS,), axis_types=(AxisType.Auto,))
+        self.x = x
+        self._mesh = Mesh(devices, (_AXIS,), axis_types=(AxisType.Auto,))
         shape = min(x.shape[0], block_rows), x.shape[1], k
         self.layout = _make_layout(*shape, devices.size, devices[0].platform, spherical)
         is_narrow = np.can_cast(x.dtype, np.float32)
         self.dtype = np.float32 if is_narrow else jax.dtypes.canonicalize_dtype(np.float64)
         # Any point near the rows serves as the origin: far from zero, float32 would round them.
         self._exact = np.float32 if is_narrow else np.float64
-        self._origin, self._exponent = np.zeros(x.shape[1], self._exact), 0
+        self._origin = np.zeros(x.shape[1], self._exact)
+        self._exponent = 0
         if not spherical:
             self._origin = sample.mean(axis=0, dtype=np.float64).astype(self._exact)
             ends = np.stack([sample.min(axis=0), sample.max(axis=0)]) - self._origin
@@ -271,7 +274,8 @@ class _Rows:
             ValueError: the shape is not `[k, d]`, or the centers are not finite or more than 1e15
                 times as far from the rows as the rows from each other.
         """
-        centers, shape = np.asarray(centers, np.float64), (self.layout.k, len(self._origin))
+        centers = np.asarray(centers, np.float64)
+        shape = (self.layout.k, len(self._origin))
         if centers.shape != shape:
             raise InputError(f"initial centers must have shape {shape}; got {centers.shape}")
         if self.layout.spherical and np.isfinite(centers).all():
@@ -297,7 +301,9 @@ class _Rows:
         Args:
             centers: `[k, d]`, in the unit of `read`.
         """
-        n, size, centers = self.x.shape[0], self.layout.n, centers.astype(self.dtype)
+        n = self.x.shape[0]
+        size = self.layout.n
+        centers = centers.astype(self.dtype)
         for start in range(0, n, size):
             layout = self.layout._replace(n=min(size, n - start))
             outputs = _assign(layout, self._mesh, self._block(start), centers)
@@ -305,7 +311,8 @@ class _Rows:
 
     def _placed(self, start: int) -> Array:
         """Returns the block that begins at row `start`, on the devices, with zeros as padding."""
-        local, stop = self.layout.local, min(start + self.layout.n, self.x.shape[0])
+        local = self.layout.local
+        stop = min(start + self.layout.n, self.x.shape[0])
 
         def of_device(index: Any) -> NDArray:
             low, high, _ = index[0].indices(local * self._mesh.size)
@@ -326,17 +333,24 @@ def _lloyd(rows: _Rows, centers: NDArray, max_iter: int, allowed: int = 0) -> KM
         allowed: the run ends when no more labels than this change and no cluster is empty, or when
             no label changes.
     """
-    n, layout, eps = rows.x.shape[0], rows.layout, float(np.finfo(rows.dtype).eps)
-    labels, squares = np.full(n, -1, np.int32), np.empty(n, rows.dtype)
-    centers, step = centers.astype(np.float64), 0
+    n = rows.x.shape[0]
+    layout = rows.layout
+    labels = np.full(n, -1, np.int32)
+    squares = np.empty(n, rows.dtype)
+    centers = centers.astype(np.float64)
+    step = 0
     for step in range(max_iter + 1):
-        sums, counts, n_changed = np.zeros(centers.shape), np.zeros(layout.k, np.int64), 0
+        sums = np.zeros(centers.shape)
+        counts = np.zeros(layout.k, np.int64)
+        n_changed = 0
         for part, outputs in rows.assigned(centers):
             new, block_sums, block_counts, apart = map(np.asarray, outputs)
             new = new[: part.stop - part.start]
             n_changed += int((new != labels[part]).sum())
-            labels[part], squares[part] = new, apart[: len(new)]
-            sums, counts = sums + block_sums, counts + block_counts
+            labels[part] = new
+            squares[part] = apart[: len(new)]
+            sums = sums + block_sums
+            counts = counts + block_counts
         if step == max_iter or n_changed <= (allowed if counts.all() else 0):
             break
         means = sums / np.maximum(counts, 1)[:, None]
@@ -351,6 +365,7 @@ def _lloyd(rows: _Rows, centers: NDArray, max_iter: int, allowed: int = 0) -> KM
             candidates = rows.read(far).astype(np.float64)
             # On the sphere a row of zeros is at 1 from all centers.
             is_row = candidates.any(axis=1) | (not layout.spherical)
+            eps = float(np.finfo(rows.dtype).eps)
             _reseed(centers, empty, candidates, np.where(is_row, squares[far], 0), eps)
     return KMeansResult(labels, centers, float(squares.sum(dtype=np.float64)), step)
 
@@ -443,7 +458,8 @@ def _assign_local(layout: Layout, x: Array, centers: Array) -> tuple[Array, ...]
         sums += jnp.matmul(one_hot.astype(x.dtype), rows, precision=lax.Precision.HIGHEST)
         return labels, squares, sums, counts + jnp.sum(one_hot, axis=1, dtype=jnp.int32)
 
-    labels, squares = jnp.zeros(layout.local, jnp.int32), jnp.zeros(layout.local, x.dtype)
+    labels = jnp.zeros(layout.local, jnp.int32)
+    squares = jnp.zeros(layout.local, x.dtype)
     zeros = labels, squares, jnp.zeros_like(centers), jnp.zeros(k, jnp.int32)
     n_blocks = -(-layout.local // block)
     labels, squares, sums, counts = lax.fori_loop(

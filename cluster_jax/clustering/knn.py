@@ -75,7 +75,8 @@ def nearest(
     near = rows - origin
     # Near copies differ by less than a product is rounded by.
     count = min(k + (_SPARE if metric == "cosine" else k), n - exclude_self)
-    indices, squares = np.empty((len(queries), k), np.int64), np.empty((len(queries), k))
+    indices = np.empty((len(queries), k), np.int64)
+    squares = np.empty((len(queries), k))
     # Padded to whole groups; padding is infinitely far.
     padding = ((0, -n % _GROUP), (0, 0))
     factors = np.ascontiguousarray(np.pad(-2 * near, padding).T)
@@ -83,7 +84,8 @@ def nearest(
     step = max(1, _BLOCK // n)
     for start in range(0, len(queries) if k else 0, step):
         block = queries[start : start + step]
-        stop, exact = start + len(block), block.astype(np.float64)
+        stop = start + len(block)
+        exact = block.astype(np.float64)
         # The squared distance less a constant for each query.
         scores = (block - origin) @ factors
         scores += lengths

@@ -65,13 +65,17 @@ def membership(labels: NDArray, around: sparse.csr_array) -> Membership:
     row = np.repeat(np.arange(n), np.diff(around.indptr))
     is_own = around.indices == labels[row]
     probabilities = np.bincount(row[is_own], around.data[is_own], n)
-    row, cluster, share = row[~is_own], around.indices[~is_own], around.data[~is_own]
+    row = row[~is_own]
+    cluster = around.indices[~is_own]
+    share = around.data[~is_own]
     # The last of each row is its largest share, of equal ones that of the lowest number.
     order = np.lexsort((-cluster, share, row))
     last = order[np.flatnonzero(np.diff(row[order], append=-1))]
     last = last[share[last] > 0]
-    second, largest = np.full(n, -1), np.zeros(n)
-    second[row[last]], largest[row[last]] = cluster[last], share[last]
+    second = np.full(n, -1)
+    second[row[last]] = cluster[last]
+    largest = np.zeros(n)
+    largest[row[last]] = share[last]
     return Membership(labels, probabilities, second, largest)
 
 
@@ -93,12 +97,30 @@ def of_known_rows(ids: NDArray, labels: NDArray, around: sparse.csr_array) -> Me
     """
     place = {cluster: i for i, cluster in enumerate(ids.tolist())}
     own = np.array([place.get(label, -1) for label in labels.tolist()])
-    known, is_in = membership(own, around), labels != NO_CLUSTER
-    second = np.where(is_in & (known.second_labels >= 0), ids[known.second_labels], NO_CLUSTER)
-    probable, next_probable = (
-        np.where(is_in, values, 0.0) for values in (known.probabilities, known.second_probabilities)
+    known = of_ids(ids, membership(own, around), labels != NO_CLUSTER)
+    return known._replace(labels=labels)
+
+
+def of_ids(ids: NDArray, places: Membership, is_in: NDArray) -> Membership:
+    """Returns a membership with the labels of clusters in place of their indices in `ids`.
+
+    Args:
+        ids: int `[k]`, the label of each cluster.
+        places: the clusters of n rows, 0 to k - 1.
+        is_in: bool `[n]`; a row for which it is False is in no cluster, with probability 0.
+
+    Example:
+        >>> places = membership(np.array([1, 0]), sparse.csr_array([[0.25, 0.75], [1.0, 0.0]]))
+        >>> of_ids(np.array([3, 7]), places, np.array([True, False])).labels.tolist()
+        [7, -1]
+    """
+    has_second = is_in & (places.second_labels >= 0)
+    return Membership(
+        np.where(is_in, ids[places.labels], NO_CLUSTER),
+        np.where(is_in, places.probabilities, 0.0),
+        np.where(has_second, ids[places.second_labels], NO_CLUSTER),
+        np.where(is_in, places.second_probabilities, 0.0),
     )
-    return Membership(labels, probable, second, next_probable)
 
 
 def of_new_rows(

@@ -179,13 +179,15 @@ def of_number(rows: Smoother, sizes: NDArray, found: Found, wanted: int) -> NDAr
 
 def _search(rows: Smoother) -> tuple[NDArray, dict[int, float]]:
     """Returns the labels of the highest score, and the score of each k that was tried."""
-    linkage, m = tree.ward(rows.smooth), len(rows.sharp)
+    linkage = tree.ward(rows.smooth)
+    m = len(rows.sharp)
     n = m if rows.counts is None else int(rows.counts.sum())
     most = max(2, min(n // 5, m - 1), min(n // 3, 12))
     tried = [*range(2, 20), *(20 * 2**i for i in range(20))]
     grid = [*(k for k in tried if k < most), most]
     scores: dict[int, float] = {}
-    labels, best = np.zeros(m, np.int64), 0
+    labels = np.zeros(m, np.int64)
+    best = 0
     while grid:  # The grid, then numbers halfway between the best one and the next.
         for k in grid:
             parts = _partition(rows, linkage, k) if k <= _MANY else tree.cut_tree(linkage, k)
@@ -194,7 +196,8 @@ def _search(rows: Smoother) -> tuple[NDArray, dict[int, float]]:
                 labels, best = parts, k
         tried = sorted(scores)
         place = tried.index(best)
-        low, high = tried[max(place - 1, 0)], tried[min(place + 1, len(tried) - 1)]
+        low = tried[max(place - 1, 0)]
+        high = tried[min(place + 1, len(tried) - 1)]
         grid = [k for k in ((low + best) // 2, (best + high) // 2) if k not in scores]
     return _partition(rows, linkage, best) if best > _MANY else labels, scores
 
@@ -206,7 +209,8 @@ def _partition(rows: Smoother, linkage: NDArray, k: int) -> NDArray:
     """
     labels = tree.cut_tree(linkage, k)
     for _ in range(10):
-        previous, labels = labels, _to_nearest_mean(rows.smooth, labels, rows.counts)
+        previous = labels
+        labels = _to_nearest_mean(rows.smooth, labels, rows.counts)
         if np.array_equal(labels, previous):
             break
     return _to_nearest_mean(rows.sharp, labels, rows.counts)
@@ -215,7 +219,8 @@ def _partition(rows: Smoother, linkage: NDArray, k: int) -> NDArray:
 def _to_nearest_mean(rows: NDArray, labels: NDArray, counts: NDArray | None) -> NDArray:
     """Returns the cluster of the nearest mean of each row, numbered without empty clusters."""
     _, means, _ = _means(rows, labels, counts)
-    nearest, squares = np.empty(len(rows), np.int64), np.square(means).sum(axis=1)
+    squares = np.square(means).sum(axis=1)
+    nearest = np.empty(len(rows), np.int64)
     for part in blocks(len(rows), len(means)):
         nearest[part] = (2 * rows[part] @ means.T - squares).argmax(axis=1)
     return np.unique(nearest, return_inverse=True)[1]
@@ -262,12 +267,15 @@ def silhouettes(
     sizes, means, members = _means(rows, labels, counts)
     squares = np.square(rows).sum(axis=1) if squares is None else squares
     of_clusters = (members @ squares / sizes)[None, :]
-    rows, labels, squares = rows[chosen], labels[chosen], squares[chosen]
+    rows = rows[chosen]
+    labels = labels[chosen]
+    squares = squares[chosen]
     result = np.zeros(len(rows))
     for part in blocks(len(rows), len(sizes)) if len(sizes) > 1 else ():
         apart = squares[part, None] - 2 * rows[part] @ means.T + of_clusters
         apart = np.maximum(apart, 0)
-        every, own_size = np.arange(len(apart)), sizes[labels[part]]
+        every = np.arange(len(apart))
+        own_size = sizes[labels[part]]
         within = apart[every, labels[part]] * own_size / np.maximum(own_size - 1, 1)
         apart[every, labels[part]] = np.inf
         other = apart.min(axis=1)
@@ -297,15 +305,18 @@ def _split(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator
     curved = _split_curved(rows.sharp) if is_flat else None
     if curved is not None:
         return curved
-    k, expected = int(labels.max()) + 1, []
+    k = int(labels.max()) + 1
+    expected = []
     for _ in range(min(max(1, _NULL_ROWS // len(x)), _NULLS)):
         drawn = _null(x, rows, min(max(_NULL_ROWS, _PER_CLUSTER * k), _MOST_NULL_ROWS), rng)
         most = len(drawn.sharp) // (2 if len(drawn.sharp) == len(x) else _PER_CLUSTER)
         parts = _partition(drawn, tree.ward(drawn.smooth), min(k, most))
         expected.append(_silhouette(drawn, parts))
     each = silhouettes(rows.sharp, labels, rows.counts, rows.squares)
-    own, mean = float(np.average(each, weights=rows.counts)), max(float(np.mean(expected)), 0.0)
-    gap, error = own - mean, float(np.hypot(np.std(expected), np.std(each) / np.sqrt(len(each))))
+    own = float(np.average(each, weights=rows.counts))
+    mean = max(float(np.mean(expected)), 0.0)
+    gap = own - mean
+    error = float(np.hypot(np.std(expected), np.std(each) / np.sqrt(len(each))))
     inside = labels[rows.neighbors] == labels[:, None]
     is_one = gap < MIN_GAP or own <= max(expected)
     if is_one or (is_flat and inside.mean() < MOST_LINKS):
@@ -345,7 +356,9 @@ def _null(x: NDArray, rows: Smoother, most: int, rng: np.random.Generator) -> Sm
     The result has as many axes as `rows`, the representation of the features `x` `[n, d]`, and at
     most n rows.
     """
-    n, m, r = len(x), min(len(x), most), rows.sharp.shape[1]
+    n = len(x)
+    m = min(n, most)
+    r = rows.sharp.shape[1]
     if r <= FEW_AXES:
         axes = np.linalg.svd(rows.sharp - rows.sharp.mean(axis=0), full_matrices=False)[2]
         turned = rows.sharp @ axes.T
@@ -359,7 +372,8 @@ def _null(x: NDArray, rows: Smoother, most: int, rng: np.random.Generator) -> Sm
 
 def _split_curved(rows: NDArray) -> Split | None:
     """Returns HDBSCAN's clusters of rows in few axes by step 4; None if they hold too few rows."""
-    (share, labels), (more, again) = (_dense(rows, count) for count in (5, 10))
+    share, labels = _dense(rows, 5)
+    more, again = _dense(rows, 10)
     if share < NEARLY_ALL <= more:
         share, labels = more, again
     if not share:
@@ -438,7 +452,8 @@ def _deeper(inside: list[_Inside], n: int) -> NDArray | None:
 
     A cluster that does not split is one part.
     """
-    whole, n_parts, result = 0, 0, np.zeros(n, np.int64)
+    whole = n_parts = 0
+    result = np.zeros(n, np.int64)
     for cluster in sorted(inside, key=lambda each: len(each.members), reverse=True):
         parts = cluster.split.labels
         whole += 0 if parts.any() else len(parts)
@@ -454,10 +469,10 @@ def _finer(inside: list[_Inside], rows: Smoother, labels: NDArray) -> NDArray:
     result = labels
     for cluster in inside:
         if len(cluster.members) >= _MIN_SPLIT:
-            before, after = (
-                silhouettes(rows.sharp, each, rows.counts, rows.squares, cluster.members).mean()
-                for each in (labels, _parted(labels, cluster.members, cluster.parts))
-            )
+            parted = _parted(labels, cluster.members, cluster.parts)
+            of_cluster = (rows.counts, rows.squares, cluster.members)
+            before = silhouettes(rows.sharp, labels, *of_cluster).mean()
+            after = silhouettes(rows.sharp, parted, *of_cluster).mean()
             if after > before and cluster.split.verdict == CLEAR:
                 result = _parted(result, cluster.members, cluster.split.labels)
     return result
@@ -503,7 +518,8 @@ def _part_apart(rows: Smoother, least: float) -> tuple[float, list[int]]:
     At least the share `least` of the links of its rows to their nearest rows must stay inside the
     part. Without such a part, the result is -1 and no rows.
     """
-    n, best = len(rows.sharp), (-1.0, list[int]())
+    n = len(rows.sharp)
+    best = (-1.0, list[int]())
     near = knn.nearest(rows.sharp, rows.sharp, smooth.MAX_NEIGHBORS, exclude_self=True).indices
     parts = [[i] for i in range(n)]
     for first, second in tree.ward(rows.smooth)[:, :2].astype(np.int64):

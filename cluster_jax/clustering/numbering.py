@@ -124,11 +124,6 @@ class Repeated:
     def __getitem__(self, index: Any) -> NDArray:
         return self.rows[self.leaves[index]]
 
-    def with_rows(self, x: NDArray) -> "Repeated":
-        """Returns these rows followed by the rows `x` `[l, d]`."""
-        leaves = len(self.rows) + np.arange(len(x))
-        return Repeated(np.concatenate([self.rows, x]), np.concatenate([self.leaves, leaves]))
-
 
 class Look(NamedTuple):
     """Clusters of the rows of a fit.
@@ -153,7 +148,8 @@ def start(labels: NDArray) -> State:
         >>> start(np.array([0, 0, 1])).events
         (Event(kind='emerged', id=0, rows=2, into=()), Event(kind='emerged', id=1, rows=1, into=()))
     """
-    ids, none = labels.astype(np.int64), np.zeros(len(labels), np.int64)
+    ids = labels.astype(np.int64)
+    none = np.zeros(len(labels), np.int64)
     next_id = int(ids.max(initial=-1)) + 1
     return State(ids, none, none, next_id, 0, events(none[:0], ids, range(next_id)))
 
@@ -189,14 +185,20 @@ def update(
     n, m = len(state.ids), x.shape[0]
     if m == n:
         return state._replace(events=())
-    after, rows, fixed = _grown(state, m - n), _sample(state, m), np.zeros(m, bool)
-    fixed[:n] = False if is_fixed is None else is_fixed
-    seen, look = after.of(rows), fit(np.asarray(x[rows]))
-    is_new, is_in = seen.ids == NEW, look.labels != NO_CLUSTER
+    after = _grown(state, m - n)
+    rows = _sample(state, m)
+    fixed = np.zeros(m, bool)
+    if is_fixed is not None:
+        fixed[:n] = is_fixed
+    seen = after.of(rows)
+    look = fit(np.asarray(x[rows]))
+    is_new = seen.ids == NEW
+    is_in = look.labels != NO_CLUSTER
     ids = seen.ids.copy()
     ids[is_new] = _votes(look, is_in & ~is_new, ids, look.labels[is_new], look.rows[is_new])
     ids, apart, next_id, born = follow(seen, ids, look.labels, fixed[rows])
-    after.ids[rows], after.apart[rows] = ids, apart
+    after.ids[rows] = ids
+    after.apart[rows] = apart
     # Changes of the sample of a cluster apply to all its rows.
     is_left = ~fixed
     is_left[rows] = False
@@ -212,10 +214,9 @@ def update(
 def _grown(state: State, count: int) -> State:
     """Returns a state with `count` more rows, which have no cluster yet."""
     now = state.updates + 1
-    ids, since, apart = (
-        np.concatenate([column, np.full(count, value)])
-        for column, value in ((state.ids, NEW), (state.since, now), (state.apart, 0))
-    )
+    ids = np.concatenate([state.ids, np.full(count, NEW)])
+    since = np.concatenate([state.since, np.full(count, now)])
+    apart = np.concatenate([state.apart, np.zeros(count, np.int64)])
     return State(ids, since, apart, state.next_id, now)
 
 
@@ -229,7 +230,8 @@ def _sample(state: State, m: int) -> NDArray:
         return np.arange(m)
     new = np.arange(n, m)
     new = new[np.argsort(_priority(new), kind="stable")[: LOOK // 2]]
-    room, priority = LOOK - len(new), _priority(np.arange(n))
+    room = LOOK - len(new)
+    priority = _priority(np.arange(n))
     order = np.lexsort((priority, state.ids))
     _, first, sizes = np.unique(state.ids[order], return_index=True, return_counts=True)
     rank = np.arange(n) - np.repeat(first, sizes)
@@ -286,15 +288,20 @@ def follow(
         >>> after[-1], born
         (np.int64(2), {2})
     """
-    before, ids, next_id, born = state.ids, ids.copy(), state.next_id, set[int]()
+    before = state.ids
+    ids = ids.copy()
+    next_id = state.next_id
+    born = set[int]()
     counts, owner = _owners(before, found, is_fixed)
     for cluster in np.flatnonzero(owner == NO_CLUSTER).tolist():
         rows = (found == cluster) & ~is_fixed
         is_birth = not counts or state.is_recent[found == cluster].mean() >= MOST
         part = rows & state.is_recent if is_birth else _split(state, ids, rows, counts, cluster)
         if part.sum() >= (LEAST if counts else 1):
-            ids[part], owner[cluster], next_id = next_id, next_id, next_id + 1
-            born |= {next_id - 1} if is_birth else set()
+            ids[part] = owner[cluster] = next_id
+            if is_birth:
+                born.add(next_id)
+            next_id += 1
     for label, of_label in counts.items():
         for cluster in np.flatnonzero(of_label).tolist():
             rows = (found == cluster) & (before == label) & (ids == before) & ~is_fixed
@@ -303,7 +310,8 @@ def follow(
             is_main = cluster == of_label.argmax() and of_label[cluster] < MOST * of_label.sum()
             if is_due and not is_main and owner[cluster] not in (label, NO_CLUSTER):
                 ids[rows] = owner[cluster]
-    apart, is_in = state.apart.copy(), found != NO_CLUSTER
+    is_in = found != NO_CLUSTER
+    apart = state.apart.copy()
     apart[is_in] = np.where(owner[found[is_in]] == ids[is_in], 0, apart[is_in] + 1)
     return ids, apart, next_id, born
 
@@ -319,13 +327,16 @@ def _owners(
         without counted rows is left out. And the owner of each found cluster, int `[k]`, -1 for
         none.
     """
-    k, counts = int(found.max(initial=-1)) + 1, dict[int, NDArray]()
-    owner, most = np.full(k, NO_CLUSTER), np.zeros(k, int)
+    k = int(found.max(initial=-1)) + 1
+    counts = dict[int, NDArray]()
+    owner = np.full(k, NO_CLUSTER)
+    most = np.zeros(k, int)
     for label in np.unique(before[(before >= 0) & (found >= 0)]).tolist():
         counts[label] = here = np.bincount(found[(before == label) & (found >= 0)], minlength=k)
         main = here.argmax()
         if here[main] > most[main]:
-            owner[main], most[main] = label, here[main]
+            owner[main] = label
+            most[main] = here[main]
     for cluster in np.flatnonzero(owner == NO_CLUSTER).tolist():
         held = before[(found == cluster) & is_fixed & (before >= 0)]
         if len(held) and np.bincount(held).max() >= LEAST:
@@ -375,7 +386,9 @@ def refit(state: State, found: NDArray, is_fixed: NDArray | None = None) -> Stat
     counts, _ = _owners(state.ids, found, fixed)
     both = np.array([*counts.values()]).reshape(len(counts), int(found.max()) + 1)
     index = both / np.maximum(both.sum(1)[:, None] + both.sum(0)[None, :] - both, 1)
-    ids_of, next_id, born = np.full(both.shape[1] + 1, NO_CLUSTER), state.next_id, set[int]()
+    ids_of = np.full(both.shape[1] + 1, NO_CLUSTER)
+    next_id = state.next_id
+    born = set[int]()
     live = np.array([*counts], np.int64)
     pairs = zip(*linear_sum_assignment(-index), strict=True)
     for i, cluster in (pair for pair in pairs if index[pair] >= SAME):
@@ -389,7 +402,8 @@ def refit(state: State, found: NDArray, is_fixed: NDArray | None = None) -> Stat
         # A new cluster of which most rows come from one old cluster is a part of the old one.
         if 2 * both[:, cluster].max(initial=0) <= both[:, cluster].sum():
             born.add(next_id)
-        ids_of[cluster], next_id = next_id, next_id + 1
+        ids_of[cluster] = next_id
+        next_id += 1
     ids = np.where(fixed, state.ids, ids_of[found])
     after = state._replace(ids=ids, apart=np.zeros_like(state.apart), next_id=next_id)
     return after._replace(updates=state.updates + 1, events=events(state.ids, ids, born))
@@ -414,12 +428,14 @@ def events(
         >>> [event[:2] for event in events(np.array([0, 0, 0, 1]), np.array([0, 2, 2, 0]), ())]
         [('split', 0), ('merged', 1)]
     """
-    had, stayed = before if had is None else had, after[: len(before)]
+    had = before if had is None else had
+    stayed = after[: len(before)]
     result = []
     for cluster in np.unique(np.concatenate([had, after])).tolist():
         if cluster == NO_CLUSTER:
             continue
-        was, rows = before == cluster, int((after == cluster).sum())
+        was = before == cluster
+        rows = int((after == cluster).sum())
         lost = stayed[was & (stayed != cluster)]
         into = tuple(np.unique(lost[lost != NO_CLUSTER]).tolist())
         if into:

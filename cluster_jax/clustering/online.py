@@ -66,7 +66,8 @@ def start(features: Array, centroids: Array) -> Clusters:
         >>> clusters.centroids.tolist(), clusters.variances.tolist()
         ([[1.0, 0.0], [0.0, 1.0]], [0.0, 0.0])
     """
-    x, centroids = ops.l2_normalize(lax.stop_gradient(features)), ops.l2_normalize(centroids)
+    x = ops.l2_normalize(lax.stop_gradient(features))
+    centroids = ops.l2_normalize(centroids)
     assigned = assign(x, centroids)
     member = jax.nn.one_hot(assigned, len(centroids), dtype=x.dtype)
     squared = _squared_distances(x, centroids[assigned], member)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -130,18 +130,12 @@ class ByTree:
             InputError: the new rows are not finite.
         """
         ids, leaves, centers, around = self._own if labels is None else self._groups(labels)
-        member = membership.of_new_rows(self.smoother, leaves, around, x)
-        distances = arrays.distances_to_centers(self.smoother.project(x), centers, member.labels)
-        second = np.where(member.second_labels < 0, NO_CLUSTER, ids[member.second_labels])
+        places = membership.of_new_rows(self.smoother, leaves, around, x)
+        distances = arrays.distances_to_centers(self.smoother.project(x), centers, places.labels)
         is_in = self.smoother.has_direction(x)
-        return Assignment(
-            np.where(is_in, ids[member.labels], NO_CLUSTER),
-            distances,
-            np.where(is_in, self.voters.novelty(self.voters.nearest(x)), np.inf),
-            np.where(is_in, member.probabilities, 0.0),
-            np.where(is_in, second, NO_CLUSTER),
-            np.where(is_in, member.second_probabilities, 0.0),
-        )
+        novelty = np.where(is_in, self.voters.novelty(self.voters.nearest(x)), np.inf)
+        own_labels, *others = membership.of_ids(ids, places, is_in)
+        return Assignment(own_labels, distances, novelty, *others)
 
     def probabilities(self, x: NDArray, labels: NDArray | None = None) -> NDArray:
         """Returns probabilities of the distinct labels, ascending, for new rows: float64 `[m, k]`.
@@ -197,8 +191,8 @@ class ByVotes:
         ids, codes = coded(self.labels if labels is None else labels)
         near = self.voters.nearest(x, self.n_neighbors)
         assigned = knn.vote(near, codes).argmax(axis=1)
-        rows = arrays.normalize_rows(x) if self.voters.metric == "cosine" else x
         centers = arrays.cluster_means(self.voters.rows, codes)
+        rows = arrays.normalize_rows(x) if self.voters.metric == "cosine" else x
         distances = arrays.distances_to_centers(rows, centers, assigned)
         return Assignment(ids[assigned], distances, self.voters.novelty(near))
 
@@ -212,13 +206,12 @@ class ByCenters:
     Attributes:
         centers: float `[k, d]`.
         labels: int `[n]`, the center of each training row, 0 to k - 1.
-        is_spherical: whether rows and centers are compared by cosine.
-        voters: the rows from which novelty is measured, all training rows or a sample.
+        voters: the rows from which novelty is measured, all training rows or a sample; by their
+            metric, rows are compared with centers.
     """
 
     centers: NDArray
     labels: NDArray
-    is_spherical: bool
     voters: Voters
 
     def place(self, x: NDArray, labels: NDArray | None = None) -> Assignment:
@@ -229,16 +222,12 @@ class ByCenters:
         """
         # After corrections a center has the label of most of its rows, and none without rows.
         known = np.arange(len(self.centers)) if labels is None else np.unique(self.labels)
-        rows, centers = x, self.centers[known]
-        if self.is_spherical:
-            rows, centers = map(arrays.normalize_rows, (rows, centers))
-        near = knn.nearest(rows, centers, 1)
-        # Half the squared distance of unit rows is 1 - cosine.
-        distances = near.distances[:, 0] ** 2 / 2 if self.is_spherical else near.distances[:, 0]
+        near = knn.nearest(x, self.centers[known], 1, metric=self.voters.metric)
         nearest = known[near.indices[:, 0]]
         if labels is not None:
             nearest = _renamed(self.labels, labels)[nearest]
-        return Assignment(nearest, distances, self.voters.novelty(self.voters.nearest(x)))
+        novelty = self.voters.novelty(self.voters.nearest(x))
+        return Assignment(nearest, near.distances[:, 0], novelty)
 
 
 def coded(labels: NDArray) -> tuple[NDArray, NDArray]:
@@ -295,13 +284,8 @@ def _renamed(labels: NDArray, now: NDArray) -> NDArray:
 
 
 Placing = ByTree | ByVotes | ByCenters
-_KINDS: tuple[Callable[..., Placing], ...] = (ByTree, ByVotes, ByCenters)
+_KINDS: tuple[Any, ...] = (ByTree, ByVotes, ByCenters)
 _PARTS: dict[str, Any] = {"voters": Voters, "smoother": Smoother}
-
-
-def _names(kind: Any) -> list[str]:
-    """Returns the names of the fields of a dataclass."""
-    return [field.name for field in dataclasses.fields(kind)]
 
 
 def to_arrays(clusterer: Placing) -> dict[str, NDArray]:
@@ -315,12 +299,12 @@ def to_arrays(clusterer: Placing) -> dict[str, NDArray]:
         ['kind', 'labels', 'n_neighbors', 'voters.rows']
     """
     stored = {"kind": np.asarray(type(clusterer).__name__)}
-    for field in _names(clusterer):
-        value = getattr(clusterer, field)
-        parts = value._asdict() if field in _PARTS else {"": value}
+    for field in dataclasses.fields(clusterer):
+        value = getattr(clusterer, field.name)
+        parts = value._asdict() if field.name in _PARTS else {"": value}
         for name, part in parts.items():
             if part is not None:
-                stored[f"{field}.{name}".removesuffix(".")] = np.asarray(part)
+                stored[f"{field.name}.{name}".removesuffix(".")] = np.asarray(part)
     return stored
 
 
@@ -338,8 +322,9 @@ def from_arrays(stored: Mapping[str, NDArray]) -> Placing:
     """
     kind = next(kind for kind in _KINDS if kind.__name__ == stored["kind"].item())
     plain = {name: value if value.ndim else value.item() for name, value in stored.items()}
-    fields = {name: value for name, value in plain.items() if name in _names(kind)}
-    for field in _PARTS.keys() & _names(kind):
+    names = {field.name for field in dataclasses.fields(kind)}
+    fields = {name: value for name, value in plain.items() if name in names}
+    for field in _PARTS.keys() & names:
         parts = {k.partition(".")[2]: v for k, v in plain.items() if k.startswith(f"{field}.")}
         fields[field] = _PARTS[field](**parts)
     return kind(**fields)

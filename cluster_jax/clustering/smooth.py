@@ -233,7 +233,8 @@ def _smoothed(
             that of the micro-clusters. None: it is that of the rows.
     """
     counts = squares = None
-    points, within = rows, np.zeros((rows.shape[1],) * 2)
+    points = rows
+    within = np.zeros((rows.shape[1],) * 2)
     if groups is not None:
         counts = np.bincount(groups).astype(np.float32)
         points = cluster_means(rows, groups).astype(np.float32)
@@ -241,7 +242,8 @@ def _smoothed(
             gaps = (rows[part] - points[groups[part]]).astype(np.float64)
             within += gaps.T @ gaps
     whiten = _whitening(points, *near(start._scaled(points), counts), counts, within)
-    sharp, lengths = np.empty_like(rows), np.empty(len(rows))
+    sharp = np.empty_like(rows)
+    lengths = np.empty(len(rows))
     for part in blocks(*rows.shape):
         lengths[part] = np.square(rows[part] @ whiten).sum(axis=1)
     rms = float(np.sqrt(lengths.mean())) or 1.0
@@ -251,7 +253,8 @@ def _smoothed(
         squares = cluster_means(np.einsum("ij,ij->i", sharp, sharp)[:, None], groups)[:, 0]
         squares = squares.astype(np.float32)
         sharp = cluster_means(sharp, groups).astype(np.float32)
-    smooth, (neighbors, weights) = sharp, near(sharp, counts)
+    smooth = sharp
+    neighbors, weights = near(sharp, counts)
     for _ in range(N_ROUNDS):
         total = smooth.astype(np.float64) * weights[:, :1]
         for column, weight in zip(neighbors.T, weights.T[1:], strict=True):
@@ -293,7 +296,9 @@ def dequantize(x: NDArray, seed: int = 0) -> NDArray:
         >>> bool((np.abs(spread - x) <= 0.5).all()), len(np.unique(spread))
         (True, 200)
     """
-    n, spread, rng = len(x), None, np.random.default_rng(seed)
+    n = len(x)
+    spread = None
+    rng = np.random.default_rng(seed)
     look = x[:: max(1, n // 400)]
     is_repeated = (np.diff(np.sort(look, axis=0), axis=0) == 0).any(axis=0)
     for j in np.flatnonzero(is_repeated):

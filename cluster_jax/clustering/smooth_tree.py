@@ -52,10 +52,7 @@ METRICS = ("auto", *smooth.METRICS)
 # compared. Rows of the sample from which the axes are then learned.
 MAX_ROWS, SAMPLE = 16_000, 10_000
 # Attributes of the fitted estimator that are arrays or plain values.
-_STORED = (
-    *("labels_", "linkage_", "sample_", "leaves_", "_rows_", "n_clusters_", "verdict_", "gap_"),
-    *("metric_", "n_features_in_"),
-)
+_STORED = ("linkage_", "sample_", "leaves_", "_rows_", "verdict_", "gap_", "n_features_in_")
 
 
 class SmoothTree(ClusterMixin, BaseEstimator):
@@ -126,9 +123,8 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             TypeError: `X` cannot be converted to an array of numbers, such as a sparse matrix.
         """
         self._forget()
-        x = numeric(X, "X", smooth.LARGEST)
+        self.fit_rows(numeric(X, "X", smooth.LARGEST))
         validate_data(self, X, reset=True, skip_check_array=True)
-        self._fit_all(x, None)
         if without := int((self.labels_ == NO_CLUSTER).sum()):
             rows = counted(without, "row is", "rows are")
             checks.warn(f"{rows} in no cluster: zeros alone, which have no direction", 2)
@@ -136,6 +132,10 @@ class SmoothTree(ClusterMixin, BaseEstimator):
 
     def fit_rows(self, x: Rows, originals: NDArray | None = None) -> Self:
         """Clusters rows that need not fit into memory, such as `Shards`, or have known copies.
+
+        Known copies and, with the cosine, rows of zeros are left out: they get the cluster of their
+        original, and none. If an original is zero, its first copy that is not zero replaces it. If
+        fewer rows than `n_clusters` are left, known copies are clustered too.
 
         Args:
             x: finite numbers `[n, d]`, read in blocks. Unless they are an array, the order of the
@@ -148,23 +148,15 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             InputError: see the `ValueError` of `fit`.
         """
         self._forget()
-        self.n_features_in_ = x.shape[1]
-        return self._fit_all(x, originals)
-
-    def _fit_all(self, x: Rows, originals: NDArray | None) -> Self:
-        """Clusters all rows except known copies and, with the cosine, rows of zeros.
-
-        If an original is zero, its first copy that is not zero replaces it. If fewer rows than
-        `n_clusters` are left, known copies are clustered too. For the arguments see `fit_rows`.
-        """
-        n = x.shape[0]
+        n, self.n_features_in_ = x.shape
         has_direction = np.ones(n, bool)
         if isinstance(x, np.ndarray) and x.any() and self._metric(x) == "cosine":
             has_direction = np.asarray(x.any(axis=1))
         itself = np.arange(n)
         stands = itself
         if originals is not None:
-            first, backwards = itself.copy(), np.flatnonzero(has_direction)[::-1]
+            first = itself.copy()
+            backwards = np.flatnonzero(has_direction)[::-1]
             first[originals[backwards]] = backwards
             stands = np.where(has_direction[originals], originals, first[originals])
         is_in = has_direction[stands]
@@ -186,17 +178,15 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             kept: int `[m]`, their indices among all n rows.
             place: int `[n]`, which of the m rows represents each row, -1 for a row in no cluster.
         """
-        n = x.shape[0]
         checks.one_of("metric", self.metric, METRICS)
-        if self.n_clusters is not None:
-            checks.whole("n_clusters", self.n_clusters, 1, n)
         seed = self._seed()
         self.metric_ = self._metric(x)
         first, leaves = copies.originals(x, self.metric_, self.n_clusters or 1)
         checks.at_most("n_clusters", self.n_clusters or 1, len(first), "distinct rows")
         if (m := len(first)) <= MAX_ROWS:
             rows = smooth.dequantize(numeric(x[first], "X", smooth.LARGEST), seed)
-            self.sample_, self.smoother_ = first, smooth.fit(rows, self.metric_)
+            self.sample_ = first
+            self.smoother_ = smooth.fit(rows, self.metric_)
         else:
             how = (min(SAMPLE, m), min(MAX_ROWS, m // 2), self.metric_, seed)
             self.smoother_, groups = smooth.fit_all(x, first, *how)
@@ -208,17 +198,19 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             )
         self._rows_ = np.asarray(x[self.sample_])
         is_in = place != NO_CLUSTER
-        self.sample_, self.leaves_ = kept[self.sample_], np.where(is_in, leaves[place], 0)
+        self.sample_ = kept[self.sample_]
+        self.leaves_ = np.where(is_in, leaves[place], 0)
         sizes = np.bincount(self.leaves_[is_in])
         levels = self._find(rows, sizes, np.random.default_rng(seed))
         self.linkage_ = tree.nested(self.smoother_.smooth, sizes, levels)
-        labels = tree.by_size(levels[0][self.leaves_[is_in]], levels[0])[levels[0]]
-        of_rows = np.where(is_in, labels[self.leaves_], NO_CLUSTER)
-        return self._set_state(numbering.start(of_rows))
+        labels = tree.cut(self.linkage_, place, self.leaves_, int(levels[0].max()) + 1)
+        return self._set_state(numbering.start(labels))
 
     def _set_state(self, state: numbering.State) -> Self:
         """Sets the clusters of all rows and their probabilities."""
-        self._state_, self.events_, self.labels_ = state, state.events, state.ids
+        self._state_ = state
+        self.events_ = state.events
+        self.labels_ = state.ids
         self._ids_, leaves = np.unique(self.labels_[self.sample_], return_inverse=True)
         self._shares_ = membership.shares(self.smoother_, leaves)
         self.n_clusters_ = len(self._ids_)
@@ -246,9 +238,13 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         rows = self.smoother_
         found = number.find(x, rows, rng)
         if self.n_clusters is None:
-            self.gap_, self.verdict_, self.scores_ = found.gap, found.verdict, found.scores
+            self.gap_ = found.gap
+            self.verdict_ = found.verdict
+            self.scores_ = found.scores
             return found.levels
-        self.gap_, self.verdict_, self.scores_ = float("nan"), UNCLEAR, {}
+        self.gap_ = float("nan")
+        self.verdict_ = UNCLEAR
+        self.scores_ = {}
         return [number.of_number(rows, sizes, found, self.n_clusters)]
 
     def partial_fit(self, X: ArrayLike, y: None = None) -> Self:
@@ -265,24 +261,25 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         """
         if not hasattr(self, "labels_"):
             return self.fit(X)
-        # The last row stands for all that are in no cluster.
-        rows = np.concatenate([self._rows_, np.zeros_like(self._rows_[:1])])
-        leaves = np.where(self.labels_ == NO_CLUSTER, len(self._rows_), self.leaves_)
-        x, state = numbering.Repeated(rows, leaves).with_rows(self._new(X)), self._state_
-        self._forget()
-        self._fit_repeated(x)
-        return self._set_state(self.numbered(state, x))
-
-    def _fit_repeated(self, x: numbering.Repeated) -> Self:
-        """Clusters rows, many of which may be equal: each row of `x.rows` once."""
-        self.n_features_in_ = x.shape[1]
-        used, first = np.unique(x.leaves, return_index=True)
-        if x.rows.any() and self._metric(x.rows) == "cosine":
-            has_direction = x.rows[used].any(axis=1)
-            used, first = used[has_direction], first[has_direction]
-        place = np.full(len(x.rows), NO_CLUSTER)
+        state = self._state_
+        new = self._new(X)
+        n_leaves = len(self._rows_)
+        # The row of zeros stands for all that are in no cluster.
+        rows = np.concatenate([self._rows_, np.zeros_like(self._rows_[:1]), new])
+        known = np.where(self.labels_ == NO_CLUSTER, n_leaves, self.leaves_)
+        leaves = np.concatenate([known, np.arange(n_leaves + 1, len(rows))])
+        # Each row that occurs is clustered once.
+        used, first = np.unique(leaves, return_index=True)
+        if rows.any() and self._metric(rows) == "cosine":
+            has_direction = rows[used].any(axis=1)
+            used = used[has_direction]
+            first = first[has_direction]
+        place = np.full(len(rows), NO_CLUSTER)
         place[used] = np.arange(len(used))
-        return self._fit(x.rows[used], first, place[x.leaves])
+        self._forget()
+        self.n_features_in_ = rows.shape[1]
+        self._fit(rows[used], first, place[leaves])
+        return self._set_state(self.numbered(state, numbering.Repeated(rows, leaves)))
 
     def numbered(
         self, state: numbering.State, x: Rows, is_fixed: NDArray | None = None
@@ -466,8 +463,9 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             plain: dict[str, Any] = {k: v if v.ndim else v.item() for k, v in stored.items()}
             for name in _STORED:
                 setattr(model, name, plain[name])
-            names = {f"smoother.{name}": name for name in Smoother._fields}
-            model.smoother_ = Smoother(**{names[k]: v for k, v in plain.items() if k in names})
+            smoother = {k.removeprefix("smoother."): plain[k] for k in plain if "smoother." in k}
+            model.smoother_ = Smoother(**smoother)
+            model.metric_ = model.smoother_.metric
             model.scores_ = {int(k): score for k, score in stored["scores_"].tolist()}
             parts = {k.removeprefix("state."): v for k, v in stored.items() if "state." in k}
             state = numbering.from_arrays(parts)

@@ -50,11 +50,14 @@ def ward(rows: NDArray, sizes: NDArray | None = None) -> NDArray:
     """
     n = len(rows)
     means = rows.astype(np.float64) - rows.mean(axis=0, dtype=np.float64)
-    node, heights, near = np.arange(n), np.zeros(n), np.full(n, -1)
+    node = np.arange(n)
+    heights = np.zeros(n)
+    near = np.full(n, -1)
     sizes = np.ones(n) if sizes is None else sizes
     merges = [np.empty((0, 4))]
     while (m := len(means)) > 1:
-        squares, stale = np.square(means).sum(axis=1), np.flatnonzero(near < 0)
+        squares = np.square(means).sum(axis=1)
+        stale = np.flatnonzero(near < 0)
         for part in arrays.blocks(len(stale), m):
             block = stale[part]
             apart = squares + squares[block, None] - 2 * means[block] @ means.T
@@ -77,9 +80,8 @@ def ward(rows: NDArray, sizes: NDArray | None = None) -> NDArray:
         place = np.where(stays, np.cumsum(stays) - 1, -1)
         near = np.concatenate([place[near[stays]], np.full(len(i), -1)])
         means = np.concatenate([means[stays], mean])
-        sizes, heights = (
-            np.concatenate([old[stays], new]) for old, new in ((sizes, total), (heights, height))
-        )
+        sizes = np.concatenate([sizes[stays], total])
+        heights = np.concatenate([heights[stays], height])
         node = np.concatenate([node[stays], n + sum(map(len, merges)) - len(i) + np.arange(len(i))])
     linkage = np.concatenate(merges)
     order = np.argsort(linkage[:, 2], kind="stable")
@@ -110,7 +112,8 @@ def cut_tree(linkage: ArrayLike, n_clusters: int) -> NDArray:
     k = len(linkage) + 1
     checks.whole("n_clusters", n_clusters, 1, k)
     # From the last merge down: SciPy's `cut_tree` changes the order of merges at one height.
-    pairs, group = linkage[:, :2].astype(np.int64).tolist(), list(range(2 * k - 1))
+    pairs = linkage[:, :2].astype(np.int64).tolist()
+    group = list(range(2 * k - 1))
     for i in range(k - n_clusters - 1, -1, -1):
         first, second = pairs[i]
         group[first] = group[second] = group[k + i]
@@ -152,26 +155,20 @@ def cut(linkage: NDArray, labels: NDArray, leaves: NDArray, n_clusters: int) -> 
         [0, 0, 1]
     """
     groups = cut_tree(linkage, n_clusters)
-    order = by_size(groups[leaves[labels >= 0]], groups)
-    return np.where(labels >= 0, order[groups][leaves], NO_CLUSTER)
+    rank = by_size(groups[leaves[labels >= 0]])
+    return np.where(labels >= 0, rank[groups][leaves], NO_CLUSTER)
 
 
-def by_size(labels: NDArray, order: NDArray) -> NDArray:
+def by_size(labels: NDArray) -> NDArray:
     """Returns the rank of each label by size, int64 `[k]`: that of the largest is 0.
 
-    Args:
-        labels: int `[n]`, 0 to k - 1; each of the k labels must occur.
-        order: int `[m]`, the k labels, which may repeat. Labels of equal size are ranked by their
-            first place in `order`.
+    The labels are int `[n]`, 0 to k - 1. Of equally frequent labels the lowest comes first.
 
     Example:
-        >>> by_size(np.array([0, 1, 1, 2]), np.array([0, 1, 2])).tolist()
+        >>> by_size(np.array([0, 1, 1, 2])).tolist()
         [1, 0, 2]
     """
-    _, first = np.unique(order, return_index=True)
-    rank = np.empty(len(first), np.int64)
-    rank[np.lexsort((first, -np.bincount(labels)))] = np.arange(len(first))
-    return rank
+    return np.argsort(np.argsort(-np.bincount(labels), kind="stable"))
 
 
 def members(labels: NDArray) -> list[NDArray]:
@@ -207,7 +204,8 @@ def cluster_linkage(linkage: NDArray, labels: NDArray) -> NDArray:
     groups = np.concatenate([labels, np.full(m - 1, -1)])
     sizes, merges = [1.0] * k, []
     for i, (first, second, height, _) in enumerate(linkage.tolist()):
-        a, b = int(groups[int(first)]), int(groups[int(second)])
+        a = int(groups[int(first)])
+        b = int(groups[int(second)])
         if i < m - k:
             groups[m + i] = a
             continue
@@ -239,7 +237,8 @@ def nested(rows: NDArray, sizes: NDArray, levels: list[NDArray]) -> NDArray:
     merges: list[tuple[float, float, float, float]] = []
     highest = 0.0
     # The groups so far: their node in the tree, size, mean, and one of their rows.
-    node, means, row = np.arange(n), rows.astype(np.float64), np.arange(n)
+    node = row = np.arange(n)
+    means = rows.astype(np.float64)
     sizes = sizes.astype(np.float64)
     for labels in (*levels, np.zeros(n, np.int64)):
         parts = members(labels[row])

@@ -113,8 +113,7 @@ def numeric(values: ArrayLike, name: str, largest: float = np.inf) -> NDArray:
     """
     check_unmasked(values, name)
     try:
-        how: dict[str, Any] = {"dtype": "numeric", "ensure_all_finite": False}
-        array = check_array(widened(values), input_name=name, **how)
+        array = check_array(widened(values), ensure_all_finite=False, input_name=name)
     except (TypeError, ValueError) as error:
         said = f"{name} must be numbers, rows by columns; got an error: {error}"
         kind = TypeError if isinstance(error, TypeError) else InputError

@@ -58,15 +58,6 @@ def warn(text: str, stacklevel: int = 1, kind: type[Warning] = UserWarning) -> N
 
 
 @contextlib.contextmanager
-def reading(what: object = "files") -> Iterator[None]:
-    """Turns an error of the system in reading a user's files into an `InputError`."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError(f"{what} must be readable; got an error: {error}") from error
-
-
-@contextlib.contextmanager
 def named(words: Mapping[str, str]) -> Iterator[None]:
     """Makes errors name what the user typed in place of a key of the config.
 
@@ -172,7 +163,8 @@ def if_number(check: Callable[..., None], name: str, value: Any, *limits: float)
 def one_of(name: str, value: Any, choices: tuple) -> None:
     """Raises an `InputError` unless `value` is one of `choices`."""
     if value not in choices:
-        wanted = f"{'one of ' * (len(choices) > 1)}{', '.join(map(repr, choices))}"
+        wanted = ", ".join(map(repr, choices))
+        wanted = f"one of {wanted}" if len(choices) > 1 else wanted
         raise InputError(f"{name} must be {wanted}; got {value!r}")
 
 

@@ -81,10 +81,8 @@ def replicate(tree: Any, axis: Axis) -> Any:
         if not _varies(x, axis):
             return x
         if not jnp.issubdtype(x.dtype, jnp.inexact):
-            raise TypeError(
-                f"a {x.dtype} leaf of shape {x.shape} differs between devices; "
-                "gather it before it is stored"
-            )
+            leaf = f"a {x.dtype} leaf of shape {x.shape}"
+            raise TypeError(f"{leaf} differs between devices; gather it before it is stored")
         return lax.pmean(x, axis)
 
     return jax.tree.map(replicate_leaf, tree)

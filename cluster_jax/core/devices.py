@@ -110,7 +110,8 @@ def distribute() -> None:
     Raises:
         InputError: `JAX_COORDINATOR_ADDRESS` is set without the other two.
     """
-    env, job = os.environ, dict[str, Any]()
+    env = os.environ
+    job: dict[str, Any] = {}
     if "JAX_COORDINATOR_ADDRESS" in env:  # JAX reads the address, but not the other two.
         for key in ("num_processes", "process_id"):
             if (name := f"JAX_{key.upper()}") not in env:

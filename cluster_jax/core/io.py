@@ -21,7 +21,9 @@ class DamagedFile(InputError):
     """The content of a file is not what was written; the message names the file."""
 
     def __init__(self, path: epath.PathLike, reason: str, otherwise: str = ""):
-        self.path, self.reason, self.otherwise = path, reason, otherwise
+        self.path = path
+        self.reason = reason
+        self.otherwise = otherwise
         super().__init__(f"{path} is damaged ({reason}); restore it from a copy{otherwise}")
 
 

@@ -15,7 +15,8 @@ from cluster_jax.core import checks
 def shorten(record: logging.LogRecord) -> bool:
     """Makes the message of a warning one `checks.sentence`, as a filter of `logging`."""
     if record.levelno >= logging.WARNING:
-        record.msg, record.args = checks.sentence(record.getMessage()), None
+        record.msg = checks.sentence(record.getMessage())
+        record.args = None
     return True
 
 
@@ -72,7 +73,9 @@ def printing() -> Iterator[None]:
 
     What other libraries log is left out, unless the application has a handler for it.
     """
-    printer, silent, before = Printer(), logging.NullHandler(), logger.propagate
+    printer = Printer()
+    silent = logging.NullHandler()
+    before = logger.propagate
     logger.addHandler(printer)
     logging.getLogger().addHandler(silent)
     logger.propagate = False

@@ -35,5 +35,5 @@ def files_and_folders(paths: Collection[str]) -> str:
     """
     folders = sum(path.endswith("/") for path in paths)
     files = len(paths) - folders
-    parts = [counted(files, "file")] * bool(files) + [counted(folders, "folder")] * bool(folders)
+    parts = [counted(n, noun) for n, noun in ((files, "file"), (folders, "folder")) if n]
     return " and ".join(parts)

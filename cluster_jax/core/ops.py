@@ -7,6 +7,7 @@ error under `jax_debug_nans`.
 """
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -66,3 +67,12 @@ def named(tree: Any) -> dict[str, Any]:
     """Returns the leaves of a pytree by their path, such as "params/backbone/conv"."""
     name = functools.partial(jax.tree_util.keystr, simple=True, separator="/")
     return {name(path): x for path, x in jax.tree.leaves_with_path(tree)}
+
+
+def nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the dictionaries of dictionaries whose leaves have these paths, as of `named`."""
+    tree: dict[str, Any] = {}
+    for path, x in leaves.items():
+        *parents, name = path.split("/")
+        functools.reduce(lambda inner, part: inner.setdefault(part, {}), parents, tree)[name] = x
+    return tree

@@ -36,10 +36,9 @@ def module(key: str, name: Any, choices: Sequence[str], having: str = "") -> Mod
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise InputError(
-            f"{must(key, choices, having)}, which Python can import (PYTHONPATH=FOLDER has the "
-            f"folder of {name.split('.')[0]}.py); got {name!r}: {error}"
-        ) from error
+        how = f"PYTHONPATH=FOLDER has the folder of {name.split('.')[0]}.py"
+        wanted = f"{must(key, choices, having)}, which Python can import ({how})"
+        raise InputError(f"{wanted}; got {name!r}: {error}") from error
 
 
 def digest(module: ModuleType) -> str | None:

@@ -53,11 +53,10 @@ def enqueue(queue: Queue, batch: PyTree) -> Queue:
     """
     length, n = (jax.tree.leaves(tree)[0].shape[0] for tree in (queue.rows, batch))
     checks.multiple("the length of the queue", length, n, "the global batch")
-    rows = jax.tree.map(
-        lambda old, new: lax.dynamic_update_slice_in_dim(
-            old, lax.stop_gradient(new).astype(old.dtype), queue.place, axis=0
-        ),
-        queue.rows,
-        batch,
-    )
+
+    def replaced(old: Array, new: Array) -> Array:
+        new = lax.stop_gradient(new).astype(old.dtype)
+        return lax.dynamic_update_slice_in_dim(old, new, queue.place, axis=0)
+
+    rows = jax.tree.map(replaced, queue.rows, batch)
     return Queue(rows, (queue.place + n) % length, jnp.minimum(queue.filled + n, length))

@@ -255,7 +255,5 @@ def _check_numbers(names: list[str]) -> None:
     numbers = {int(match[1]) for match in matches if match}
     total = max((int(match[2]) for match in matches if match), default=0)
     if missing := sorted(set(range(total)) - numbers):
-        raise InputError(
-            f"the parts of features must be complete; got {counted(len(names), 'file')} of "
-            f"{total}, and no number {missing[0]}: copy the missing one"
-        )
+        got = f"{counted(len(names), 'file')} of {total}, and no number {missing[0]}"
+        raise InputError(f"the parts of features must be complete; got {got}: copy the missing one")

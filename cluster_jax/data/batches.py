@@ -109,12 +109,11 @@ def parts(dataset: Dataset, batch_size: int, labeled: int | None) -> dict[str, t
         must = "train.labeled_batch_size must be None where no class is known"
         raise InputError(f"{must}; got {labeled}: set novel.classes, the number of labeled classes")
     is_labeled = dataset.partial_labels >= 0
-    rows = {"labeled": (is_labeled, labeled), "unlabeled": (~is_labeled, batch_size - labeled)}
-    return {
-        name: (np.flatnonzero(mask).astype(np.int32), count)
-        for name, (mask, count) in rows.items()
-        if count
+    found = {
+        "labeled": (np.flatnonzero(is_labeled).astype(np.int32), labeled),
+        "unlabeled": (np.flatnonzero(~is_labeled).astype(np.int32), batch_size - labeled),
     }
+    return {name: part for name, part in found.items() if part[1]}
 
 
 def with_images(batch: Batch, images: Any) -> Batch:
@@ -161,8 +160,7 @@ def stream(
             see `parts`. It is raised at the call, before the first batch.
     """
     sources = parts(dataset, batch_size, labeled)
-    for members, count in sources.values():
-        steps_per_epoch(len(members), count)
+    lengths = {name: steps_per_epoch(len(of), count) for name, (of, count) in sources.items()}
     rows = {name: _rows(count, *share) for name, (_, count) in sources.items()}
 
     @functools.lru_cache(maxsize=2 * len(sources))  # Two epochs meet in what is read ahead.
@@ -172,13 +170,9 @@ def stream(
         of = {"size": len(members), "batch_size": count, "epoch": epoch, "block_of": blocks}
         return members[epoch_order(seed=seed + SEED_OFFSETS[name], **of)]
 
-    def indices(name: str, step: int) -> np.ndarray:
-        members, count = sources[name]
-        epoch, position = divmod(step, steps_per_epoch(len(members), count))
-        return images_of(name, epoch)[position * count :][rows[name]]
-
     def part_batch(name: str, step: int) -> dict[str, np.ndarray]:
-        index = indices(name, step)
+        epoch, position = divmod(step, lengths[name])
+        index = images_of(name, epoch)[position * sources[name][1] :][rows[name]]
         arrays = {"index": index}
         if name == "labeled" and dataset.partial_labels is not None:
             arrays["label"] = dataset.partial_labels[index]

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -41,7 +40,7 @@ def load(
             are below 0, or the labels do not fit the images or `label_names`.
     """
     where = "files" if X is not None or config.dir is None else os.fspath(config.dir)
-    with checks.reading(folder.shown(where) if config.name == "folder" else where):
+    try:
         if config.name == "features":
             dataset = features.load(config, X)
         elif is_sequence(X):
@@ -62,6 +61,9 @@ def load(
             dataset = images.select(dataset, images.subset(dataset.size, config.limit))
         dataset = with_classes(_encode_labels(dataset), config.classes)
         return images.resident(dataset, config) if dataset.has_images else dataset
+    except OSError as error:
+        what = folder.shown(where) if config.name == "folder" else where
+        raise InputError(f"{what} must be readable; got an error: {error}") from error
 
 
 def load_new(
@@ -89,13 +91,16 @@ def load_new(
     """
     path = os.fspath(source) if isinstance(source, str | os.PathLike) else None
     X: Any = source if path is None else None
-    is_file = path is not None and "\n" not in path and path.endswith((".npy", ".npz"))
-    name, side = "arrays" if is_file else "folder", shape[0] if shape[0] == shape[1] else None
+    name = "folder"
+    if len(shape) == 2:
+        name = "features"
+    elif path is not None and "\n" not in path and path.endswith((".npy", ".npz")):
+        name = "arrays"
     config = dataclasses.replace(
         config,
-        name="features" if len(shape) == 2 else name,
+        name=name,
         dir=path,
-        image_size=side if len(shape) == 3 else None,
+        image_size=shape[0] if len(shape) == 3 and shape[0] == shape[1] else None,
         # All new images, whatever the training left out.
         labels=None,
         classes=None,
@@ -143,11 +148,8 @@ def is_sequence(images: Any) -> bool:
         return False
     is_ordered = hasattr(images, "__len__") and hasattr(images, "__getitem__")
     if isinstance(images, Mapping) or not is_ordered:
-        kind = type(images).__name__
-        raise InputError(
-            f"images must be a folder, an array or a sequence with a length; got a {kind}: give a "
-            "list of images"
-        )
+        must = "images must be a folder, an array or a sequence with a length"
+        raise InputError(f"{must}; got a {type(images).__name__}: give a list of images")
     # Nested lists of numbers, and a list of arrays of one shape, are one array.
     if not isinstance(images, list | tuple):
         return True
@@ -198,11 +200,13 @@ def _arrays(config: DataConfig, X: ArrayLike | None = None) -> Dataset:
         InputError: missing file, no images in it, or images or labels of an unsupported dtype,
             shape or range.
     """
-    where, others = config.dir or "", dict[str, np.ndarray]()
+    others: dict[str, np.ndarray] = {}
     if X is None:
+        where = config.dir or ""
         pixels, others = arrays.read_arrays(where, ("images", "x"))
     else:
-        where, pixels = "X", np.asarray(X)
+        where = "X"
+        pixels = np.asarray(X)
     _check_images(pixels, f"images in {where}")
     labels = arrays.labels_in(others, len(pixels), where)
     if pixels.dtype != np.uint8:
@@ -217,7 +221,8 @@ def _check_images(pixels: np.ndarray, name: str) -> None:
     An array `[H, W, 3 or 4]`, which looks like one color image, is refused. `name` is that of the
     array in messages.
     """
-    shape, dtype = " x ".join(map(str, pixels.shape)), pixels.dtype
+    shape = " x ".join(map(str, pixels.shape))
+    dtype = pixels.dtype
     is_one = pixels.ndim == 3 and pixels.shape[-1] in (3, 4) and min(pixels.shape[:2]) > 4
     is_gray = pixels.ndim == 3 and not is_one
     if not pixels.size or not (is_gray or (pixels.ndim == 4 and pixels.shape[-1] in (1, 3))):
@@ -308,9 +313,8 @@ def channel_statistics(dataset: Dataset) -> tuple[tuple[float, ...], tuple[float
 
 def _digits(config: DataConfig) -> Dataset:
     """Loads scikit-learn's 1797 digits, 8 x 8; values 0 to 16 become 0 to 255, rounded."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        from sklearn.datasets import load_digits
+    from sklearn.datasets import load_digits
+
     pixels, labels = load_digits(return_X_y=True)
     pixels = np.rint(pixels.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
     names = tuple("0123456789")

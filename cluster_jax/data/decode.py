@@ -201,12 +201,11 @@ def to_8_bit(file: Image.Image, mode: str) -> Image.Image:
         Exception: Pillow raises errors of many types on damaged bytes.
     """
     if file.width * file.height > MAX_PIXELS:
-        raise ValueError(
-            f"{file.width:,} x {file.height:,} pixels; at most {MAX_PIXELS / 1e6:.0f} million are "
-            "decoded, unless they are a JPEG"
-        )
+        most = f"at most {MAX_PIXELS / 1e6:.0f} million are decoded, unless they are a JPEG"
+        raise ValueError(f"{file.width:,} x {file.height:,} pixels; {most}")
     file.load()
-    turn, image = orientation(file), file
+    turn = orientation(file)
+    image = file
     if file.mode == "F" or file.mode.startswith("I"):
         image = Image.fromarray(scaled(np.asarray(file)))
     image = opaque(image)
@@ -319,7 +318,8 @@ def preview(data: bytes) -> bytes:
 
     try:
         with rawpy.imread(io.BytesIO(data)) as photo:
-            thumbnail, flip = photo.extract_thumb(), photo.sizes.flip
+            thumbnail = photo.extract_thumb()
+            flip = photo.sizes.flip
     except rawpy.LibRawError as error:
         raise OSError("a raw photo without a preview: export it as JPEG") from error
     if thumbnail.format == rawpy.ThumbFormat.JPEG:

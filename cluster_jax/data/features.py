@@ -40,21 +40,23 @@ def load(config: DataConfig, X: ArrayLike | None = None) -> Dataset:
         ValueError: the file is missing, or features or labels have an unsupported dtype, shape or
             value.
     """
-    where = config.dir or ""
     if X is None:
+        where = config.dir or ""
         table = tables.read_rows(where)
     else:
         arrays.check_unmasked(X, "X")
-        where, table = "X", tables.Table(as_floats(np.asarray(X), "X"))
-    values, name, others = table.values[:], f"features in {where}", table.others
+        where = "X"
+        table = tables.Table(as_floats(np.asarray(X), where))
+    values = table.values[:]
+    name = f"features in {where}"
     if values.ndim != 2 or not values.size:
         shape = " x ".join(map(str, values.shape))
         raise InputError(f"{name} must have shape [N x d]; got [{shape}]")
-    labels = labels_in(others, len(values), where)
+    labels = labels_in(table.others, len(values), where)
     dataset = _dataset(values, name, config.cache_mb)._replace(labels=labels, sources=table.names)
-    if "label_names" not in others:
+    if "label_names" not in table.others:
         return dataset
-    return dataset._replace(label_names=tuple(map(str, np.ravel(others["label_names"]))))
+    return dataset._replace(label_names=tuple(map(str, np.ravel(table.others["label_names"]))))
 
 
 def pending(images: Dataset, columns: int) -> Dataset:
@@ -117,8 +119,8 @@ def with_neighbors(dataset: Dataset, count: int) -> Dataset:
     shape = (1 + count, dataset.shape[1])
     groups = {"rows of the data": np.arange(dataset.size)}
     if (partial := dataset.partial_labels) is not None:
-        labeled, unlabeled = np.flatnonzero(partial >= 0), np.flatnonzero(partial < 0)
-        groups = {"labeled rows": labeled, "unlabeled rows": unlabeled}
+        labeled = np.flatnonzero(partial >= 0)
+        groups = {"labeled rows": labeled, "unlabeled rows": np.flatnonzero(partial < 0)}
     for kind, rows in groups.items():
         checks.at_most("feature_views.neighbors", count, len(rows) - 1, f"for {len(rows)} {kind}")
     if dataset.fetch is _fetch_pending:

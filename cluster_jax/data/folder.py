@@ -33,7 +33,6 @@ _HIDDEN, _EXCLUDED = "with a dot before the name", "excluded"
 _SPECIAL = "links to folders, broken links, pipes or devices"
 _TWIN = "raw beside an image of the same name"
 _OUTSIDE = "that lead out of the archive"
-_REPEATED = "with the name of another file in the archive"
 # Kind of what is left out -> what a user can do so that it is read.
 _TO_DO = {
     "": " (images need one, such as .jpg)",
@@ -133,19 +132,18 @@ def find(dir: str | None, exclude: Sequence[str] = ()) -> Files:
     for name, path in paths.items():
         if not (path.is_dir() or path.is_file()):
             raise InputError(f"data.dir must be an existing folder of images; got {name}")
-    base, unreadable = root(dir or ""), list[tuple[str, str]]()
+    base = root(dir or "")
+    unreadable: list[tuple[str, str]] = []
     kind_of = _sorter(exclude)
     # Why a file is left out, by its path; None: it is an image.
     kinds: dict[str, str | None] = {}
-    repeated = 0
     if _is_zip(base):
         names, read = _unzipped(base)
         for file in names:
             leads_out = bool({"..", ""} & set(file.split("/")))
             kinds[file] = _OUTSIDE if leads_out else kind_of(file)
-        repeated = len(names) - len(kinds)
     else:
-        read = functools.partial(_read, base)
+        read = reader(dir or "")
         for path in paths.values():
             prefix = _prefix(path, base)
             for file in _walk(path, unreadable) if path.is_dir() else ():
@@ -156,16 +154,13 @@ def find(dir: str | None, exclude: Sequence[str] = ()) -> Files:
     _leave_out_raw(kinds)
     files = sorted((file for file, kind in kinds.items() if kind is None), key=natural)
     others = collections.Counter(kind for kind in kinds.values() if kind is not None)
-    if repeated:
-        others[_REPEATED] = repeated
     ignored = tuple(sorted(others.items()))
     if not files:
         parts = [f"; other files: {describe_ignored(ignored)}"] if ignored else []
         parts += [f"; {path} cannot be read ({reason})" for path, reason in unreadable[:1]]
-        raise InputError(
-            f"data.dir must hold images, such as jpg, png, tif, webp or heic; got no image file in "
-            f"{shown(dir or '')} or its subfolders{''.join(parts)}"
-        )
+        must = "data.dir must hold images, such as jpg, png, tif, webp or heic"
+        where = f"{shown(dir or '')} or its subfolders{''.join(parts)}"
+        raise InputError(f"{must}; got no image file in {where}")
     return Files(base, tuple(files), read, ignored, tuple(unreadable))
 
 
@@ -196,7 +191,7 @@ def reader(dir: str) -> Callable[[str], bytes]:
         InputError: a zip is damaged, or a path is an address such as `gs://...`.
     """
     base = root(dir)
-    return _unzipped(base)[1] if _is_zip(base) else functools.partial(_read, base)
+    return _unzipped(base)[1] if _is_zip(base) else lambda name: (base / name).read_bytes()
 
 
 def root(dir: str) -> pathlib.Path:
@@ -326,11 +321,6 @@ def _prefix(path: str | os.PathLike, folder: pathlib.Path) -> str:
     """Returns what the names of files at a path begin with, relative to a folder: "" or "a/b/"."""
     relative = os.path.relpath(path, folder)
     return "" if relative == "." else f"{relative}/"
-
-
-def _read(folder: pathlib.Path, file: str) -> bytes:
-    """Reads a file of a folder."""
-    return (folder / file).read_bytes()
 
 
 def _unzipped(path: pathlib.Path) -> tuple[list[str], Callable[[str], bytes]]:

@@ -213,7 +213,8 @@ def without(dataset: Dataset, unreadable: np.ndarray) -> Dataset:
     indices = np.flatnonzero(unreadable)
     if dataset.unreadable is None or not len(indices):
         return dataset._replace(unreadable=None)
-    reasons, names = dataset.unreadable(indices), dataset.sources or range(dataset.size)
+    reasons = dataset.unreadable(indices)
+    names = dataset.sources or range(dataset.size)
     skipped = tuple((str(names[i]), str(why)) for i, why in zip(indices, reasons, strict=True))
     rest = select(dataset, np.flatnonzero(~unreadable))
     return rest._replace(skipped=(*dataset.skipped, *skipped), unreadable=None)
@@ -261,9 +262,15 @@ class ItemReader:
         where: str,
         channels: int = 3,
     ):
-        self._item, self.names, self._config, self._where = item, names, config, where
-        self.size, self.reasons, self._channels = len(names), dict[int, str](), channels
-        self._is_read, self._facts = np.zeros(self.size, bool), np.zeros(self.size, FACTS)
+        self._item = item
+        self.names = names
+        self.size = len(names)
+        self._config = config
+        self._where = where
+        self._channels = channels
+        self.reasons: dict[int, str] = {}
+        self._is_read = np.zeros(self.size, bool)
+        self._facts = np.zeros(self.size, FACTS)
         self.shape: tuple[int, ...] = ()
         side = config.image_size
         self.shape = self.read(0).shape if side is None else (side, side, channels)
@@ -344,10 +351,9 @@ class ItemReader:
         self._is_read[i] = True
         if self.shape and image.shape != self.shape:
             (h, w, _), (h0, w0, _) = image.shape, self.shape
-            raise InputError(
-                f"images must have one size; got {self.names[i]} of {h} x {w} and {h0} x {w0} "
-                "before (height x width): set data.image_size to resize and crop them"
-            )
+            got = f"{self.names[i]} of {h} x {w} and {h0} x {w0} before (height x width)"
+            to_do = "set data.image_size to resize and crop them"
+            raise InputError(f"images must have one size; got {got}: {to_do}")
         return image
 
     def read(self, i: int) -> np.ndarray:
@@ -382,11 +388,13 @@ class ItemReader:
 
         Too many are more than `data.max_corrupt_fraction` of all.
         """
-        skipped, most = sorted(self.reasons.items()), self._config.max_corrupt_fraction
+        skipped = sorted(self.reasons.items())
+        most = self._config.max_corrupt_fraction
         if len(skipped) < self.size and len(skipped) <= most * self.size:
             return
         examples = "; ".join(f"{self.names[i]} ({reason})" for i, reason in skipped[:3])
-        must, to_do = f"images in {self._where} must be readable", "save them anew"
+        must = f"images in {self._where} must be readable"
+        to_do = "save them anew"
         if len(skipped) < self.size:
             must += f", all but data.max_corrupt_fraction = {most:g} of them"
             to_do += ", or set a higher share to leave them out"
@@ -435,17 +443,15 @@ def computed_ahead(function: Callable[[Any], Any], items: Iterable, depth: int) 
     `depth` is at least 1. An error of `function` is raised when its item is reached. Closing the
     generator waits for the item in work.
     """
-    remaining = iter(items)
     pending: deque = deque()
     pool = ThreadPoolExecutor(1)
     try:
-        for item in itertools.islice(remaining, depth):
+        for item in items:
             pending.append(pool.submit(function, item))
+            if len(pending) > depth:
+                yield pending.popleft().result()
         while pending:
-            result = pending.popleft().result()
-            for item in itertools.islice(remaining, 1):
-                pending.append(pool.submit(function, item))
-            yield result
+            yield pending.popleft().result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 

@@ -98,7 +98,8 @@ def read_rows(
     suffix = os.path.splitext(path)[1].lower()
     if os.path.isdir(path) or suffix == ".npy":
         shards = Shards(path if os.path.isdir(path) else str(existing(path, (".npy",))))
-        values, names = shards if math.prod(shards.shape) > LARGE else shards[:], None
+        values = shards if math.prod(shards.shape) > LARGE else shards[:]
+        names = None
         if ids is not None:
             listed, _ = _read_list(ids, ("ids", "names", "files"), len(shards), "name")
             names = _checked_ids(listed.tolist(), ids, "it")
@@ -230,11 +231,14 @@ def _values(file: pathlib.Path, title: str, column: Any, values: Any) -> NDArray
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    wanted, width, is_bad = "a number", 1, np.array(values.is_null())
+    wanted = "a number"
+    width = 1
+    is_bad = np.array(values.is_null())
     if "list" in str(values.type):
         lengths = np.array(pc.fill_null(pc.list_value_length(values), 0))
         width = int(next(filter(None, lengths), 0))
-        is_bad, values = (lengths != width) | (lengths == 0), pc.list_flatten(values)
+        is_bad = (lengths != width) | (lengths == 0)
+        values = pc.list_flatten(values)
         wanted = f"a vector of {counted(width, 'number')}"
     if is_bad.any():
         row = int(is_bad.argmax())
@@ -250,15 +254,14 @@ def _checked_ids(values: Iterable[Any], path: str, ids: str) -> tuple[str, ...]:
     Raises:
         InputError: an id is missing or repeats.
     """
-    names, seen = list(map(_id, values)), dict[str, int]()
+    names = list(map(_id, values))
+    seen: dict[str, int] = {}
     for row, name in enumerate(names):
         if not name:
             raise InputError(f"ids must be in each row of {path}; got none in row {row} of {ids}")
         if name in seen:
-            raise InputError(
-                f"ids must be distinct; got {short(repr(name))} in the rows {seen[name]} and "
-                f"{row} of {ids} in {path}"
-            )
+            got = f"{short(repr(name))} in the rows {seen[name]} and {row} of {ids} in {path}"
+            raise InputError(f"ids must be distinct; got {got}")
         seen[name] = row
     return tuple(names)
 
@@ -326,8 +329,8 @@ def _read_list(
     Raises:
         InputError: see `read_labels`.
     """
-    path = os.path.expanduser(checks.local(path))
-    file, others = existing(path, (".npy", ".npz", ".csv", ".txt")), dict[str, NDArray]()
+    file = existing(path, (".npy", ".npz", ".csv", ".txt"))
+    others: dict[str, NDArray] = {}
     if file.suffix.lower() in (".npy", ".npz"):
         values, others = read_arrays(path, keys)
     else:

@@ -47,8 +47,10 @@ class Blocks:
         ]
         sizes = [stop - first for _, first, stop in blocks]
         self.of = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
-        self._starts, self._lock = np.cumsum([0, *sizes]), threading.Lock()
-        pool, reader = ThreadPoolExecutor(_READERS), functools.cache(_reader)
+        self._starts = np.cumsum([0, *sizes])
+        self._lock = threading.Lock()
+        pool = ThreadPoolExecutor(_READERS)
+        reader = functools.cache(_reader)
 
         @functools.lru_cache(_BLOCKS_KEPT)
         def reading(block: int) -> Future:
@@ -83,7 +85,8 @@ class Labels:
     """
 
     def __init__(self, path: epath.PathLike | None = None) -> None:
-        self._path, self._kept = path, dict[str, np.ndarray]()
+        self._path = path
+        self._kept: dict[str, np.ndarray] = {}
         if path is not None and epath.Path(path).exists():
             # What is damaged is read out of the records again.
             with contextlib.suppress(io.DamagedFile):
@@ -150,18 +153,15 @@ def load(config: DataConfig, kept: Labels | None = None) -> Dataset:
             labels[part] = images.map_indices(lambda i: record(i)[label], part)
         return labels
 
-    reader = ItemReader(
-        lambda i: record(i)["image"],
-        [f"record {row}" for row in rows],
-        config,
-        name,
-        1 if features["image"].shape[-1] == 1 else 3,
-    )
+    names = [f"record {row}" for row in rows]
+    channels = 1 if features["image"].shape[-1] == 1 else 3
+    reader = ItemReader(lambda i: record(i)["image"], names, config, name, channels)
+    classes = getattr(features.get(label), "names", None)
     dataset = images.load(
         name,
         reader,
         labels=(kept or Labels()).take(key, read_labels) if label in features else None,
-        label_names=tuple(getattr(features.get(label), "names", None) or ()) or None,
+        label_names=tuple(classes) if classes else None,
         block_of=None if blocks is None else blocks.of[rows],
     )
     return dataset._replace(sources=None, load=None, facts=None)
@@ -204,7 +204,8 @@ def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Any, Bloc
     # Pillow decodes the images, so that images of all sources are resized in the same way.
     raw = {"image": tfds.decode.SkipDecoding()}
     try:
-        source, blocks = builder.as_data_source(split=split or "", decoders=raw), None
+        source = builder.as_data_source(split=split or "", decoders=raw)
+        blocks = None
         if buckets.is_in_bucket(root):
             blocks = Blocks(builder.info.splits[split].file_instructions)
         return builder, source, blocks

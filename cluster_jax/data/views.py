@@ -183,19 +183,16 @@ class AugmentConfig:
     noise: NonNegative
 
     def __post_init__(self) -> None:
-        if self.mean is not None and self.std is not None and len(self.mean) != len(self.std):
-            must = "augment.mean and augment.std must have one value for each channel"
-            raise InputError(f"{must}; got {self.mean} and {self.std}")
         if self.blur is not None:
-            kernel, of = self.blur.kernel, f"for views of {self.size} pixels"
-            checks.at_most("augment.blur.kernel", kernel, 2 * self.size - 1, of)
+            of = f"for views of {self.size} pixels"
+            checks.at_most("augment.blur.kernel", self.blur.kernel, 2 * self.size - 1, of)
 
 
 def make(config: AugmentConfig) -> Augment:
     """Makes the augmentation: crop, flip, jitter, gray, blur, solarization, affine map, noise.
 
     Each augmentation has its own random numbers, so turning one off does not change the others. The
-    functions raise an `InputError` for an image of another number of channels than `mean`.
+    functions raise an `InputError` for an image of another number of channels than `mean` or `std`.
 
     Raises:
         ValueError: `mean` or `std` is None.
@@ -205,7 +202,8 @@ def make(config: AugmentConfig) -> Augment:
     standardized = partial(_standardized, config.mean, config.std)
 
     def view(number: int, section: AugmentConfig, key: Array, image: Array) -> Array:
-        blurred, solarized = (_probabilities(c)[number] for c in (config.blur, config.solarize))
+        blurred = _probability(config.blur, number)
+        solarized = _probability(config.solarize, number)
         return standardized(_augmented(section, key, _to_float(image), blurred, solarized))
 
     def small(crops: SmallCropConfig) -> View:
@@ -228,11 +226,10 @@ def make_clean(size: int, mean: Sequence[float], std: Sequence[float]) -> Callab
 
 def _standardized(mean: Sequence[float], std: Sequence[float], image: Array) -> Array:
     """Computes `(image - mean) / std` by channel; see `make_clean` for the error."""
-    if (channels := image.shape[-1]) != len(mean):
-        raise InputError(
-            f"augment.mean and augment.std must have one value for each of the {channels} "
-            f"channels, or be None; got {len(mean)}"
-        )
+    channels = image.shape[-1]
+    if not len(mean) == len(std) == channels:
+        must = f"augment.mean and augment.std must have a value for each of the {channels} channels"
+        raise InputError(f"{must}, or be None; got {len(mean)} and {len(std)}")
     center, scale = (jnp.array(values, image.dtype)[None, None] for values in (mean, std))
     return (image - center) / scale
 
@@ -249,7 +246,10 @@ def _augmented(
     chance_key, crop_key, jitter_key, blur_key, affine_key, noise_key = jax.random.split(key, 6)
     draws = jax.random.uniform(chance_key, (5,))
     flip_draw, jitter_draw, gray_draw, blur_draw, solarize_draw = draws
-    crop, jitter, blur, affine = config.crop, config.jitter, config.blur, config.affine
+    crop = config.crop
+    jitter = config.jitter
+    blur = config.blur
+    affine = config.affine
     if crop is not None:
         box = augment.random_box(crop_key, x.shape, crop.scale, crop.ratio)
         x = augment.crop_resize(x, box, config.size)
@@ -282,7 +282,7 @@ def _to_float(image: Array) -> Array:
     return image.astype(jnp.result_type(float)) / 255
 
 
-def _probabilities(config: BlurConfig | SolarizeConfig | None) -> tuple[float, float]:
-    """Returns the probabilities of an augmentation in view a and in view b."""
+def _probability(config: BlurConfig | SolarizeConfig | None, number: int) -> float:
+    """Returns the probability of an augmentation in view a, number 0, or in view b, number 1."""
     value = 0.0 if config is None else config.probability
-    return value if isinstance(value, tuple) else (value, value)
+    return value[number] if isinstance(value, tuple) else value

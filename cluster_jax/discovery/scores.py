@@ -10,7 +10,6 @@ from scipy import special
 from cluster_jax.clustering import knn, placing
 from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.clustering.label_spreading import among, label_spreading
-from cluster_jax.core import arrays
 from cluster_jax.discovery import splits
 from cluster_jax.evaluation import clusters
 from cluster_jax.metrics import partition
@@ -65,11 +64,9 @@ def name(label: int, known_names: Sequence[str]) -> str:
     """Returns the name of a class; that of the j-th novel one is "novel j", and of -1 "none"."""
     if label < 0:
         return "none"
-    return (
-        known_names[label]
-        if label < len(known_names)
-        else splits.novel_name(label - len(known_names))
-    )
+    if label < len(known_names):
+        return known_names[label]
+    return splits.novel_name(label - len(known_names))
 
 
 def spread_probabilities(
@@ -130,7 +127,8 @@ def discover(
         `summary.doubt`).
     """
     unlabeled = partial_labels < 0
-    n_known, n_novel = train.labeled_logits.shape[1], train.novel_logits.shape[1]
+    n_known = train.labeled_logits.shape[1]
+    n_novel = train.novel_logits.shape[1]
     logits = train.novel_logits[unlabeled]
     cluster_labels = np.argmax(logits if scores is None else scores, axis=1).astype(np.int32)
     classes = partial_labels.astype(np.int32)
@@ -158,11 +156,9 @@ def discover(
         if test is not None:
             matching = partition.matching(true_labels, cluster_labels)
             metrics["test"] = _test_metrics(train, classes, matching, test)
-    features = train.features[unlabeled]
-    means = arrays.cluster_means(features, cluster_labels)
-    distances = arrays.distances_to_centers(features, means, cluster_labels)
+    distances = clusters.distances_to_means(train.features[unlabeled], cluster_labels)
     threshold = placing.novelty_threshold(train.features)
-    return Discovery(metrics, classes, threshold, cluster_labels, distances.astype(np.float32))
+    return Discovery(metrics, classes, threshold, cluster_labels, distances)
 
 
 def _test_metrics(
@@ -171,7 +167,8 @@ def _test_metrics(
     """Returns accuracies on test images; `matching` from training: novel class -> true class."""
     if test.true_labels is None:
         return None
-    n_known, labels = train.labeled_logits.shape[1], test.true_labels
+    n_known = train.labeled_logits.shape[1]
+    labels = test.true_labels
     novel = labels >= n_known
     nearest = knn.nearest(test.features, train.features, VOTERS, metric="cosine")
     votes = knn.vote(nearest, classes).argmax(axis=1)

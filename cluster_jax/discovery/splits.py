@@ -49,7 +49,8 @@ def load(
     """
     if novel.test_split is not None:
         _check_test_split(data, novel.test_split, novel.holdout)
-    dataset, test = datasets.load(data, kept=kept), None
+    dataset = datasets.load(data, kept=kept)
+    test = None
     if novel.test_split is not None:
         tested = dataclasses.replace(data, split=novel.test_split)
         test = datasets.load(tested, kept=kept)
@@ -100,7 +101,8 @@ def with_partial_labels(dataset: Dataset, y: ArrayLike) -> Dataset:
     Raises:
         InputError: `y` has another length or dtype, or labels no or all images.
     """
-    classes, dataset = np.asarray(y), readable(dataset)
+    classes = np.asarray(y)
+    dataset = readable(dataset)
     kind = classes.dtype.kind
     if classes.shape != (dataset.size,):
         must = f"y must have one class for each of the {dataset.size} images that can be read"

@@ -65,13 +65,11 @@ class Parts(NamedTuple):
     def rows(self) -> list[Batch]:
         """Returns the rows that are there, from the first one on, in the parts of their files."""
         found: list[Batch] = []
-        while (file := self._file(_count(found))).exists():
-            try:
+        with contextlib.suppress(io.DamagedFile):
+            while (file := self._file(_count(found))).exists():
                 if io.read_fingerprint(file) != self.fingerprint:
                     break
                 found.append(io.read_arrays(file))
-            except io.DamagedFile:
-                break
         return found
 
     def add(self, first: int, rows: Batch) -> None:
@@ -104,7 +102,8 @@ def collect(parts: Parts | None, embed_from: Callable[[int], Generator[Batch]]) 
                 fresh.append(batch)
                 if parts is not None and time.monotonic() - since > SECONDS:
                     parts.add(_count(found), _joined(fresh))
-                    found, fresh, since = [*found, *fresh], [], time.monotonic()
+                    found, fresh = [*found, *fresh], []
+                    since = time.monotonic()
     finally:
         if parts is not None and fresh:
             parts.add(_count(found), _joined(fresh))
@@ -166,17 +165,13 @@ def embed(
     sharded = meshes.sharded(mesh)
     batch_size = -(-batch_size // mesh.size) * mesh.size
     together = mesh.is_multi_process
+    share = (jax.process_index(), jax.process_count()) if together else (0, 1)
     kept = None if together else kept
     if kept is not None:  # Rounding depends on which images are computed together.
         kept = kept._replace(fingerprint=f"{kept.fingerprint}:{batch_size}x{mesh.size}")
 
     def embed_from(start: int) -> Generator[Batch]:
-        stream = batches.evaluation(
-            dataset,
-            batch_size=batch_size,
-            share=(jax.process_index(), jax.process_count()) if together else (0, 1),
-            start=start,
-        )
+        stream = batches.evaluation(dataset, batch_size=batch_size, share=share, start=start)
         bar = logs.progress_bar(
             total=dataset.size, initial=start, unit="image", desc="embedding", mininterval=1.0,
             disable=jax.process_index() != 0, delay=2.0,
@@ -187,22 +182,17 @@ def embed(
                 computed = jax.device_get(forward(placed))
                 bar.update(count)
                 if dataset.unreadable is not None:
-                    computed = {**computed, UNREADABLE: _unreadable(dataset, index, together)}
+                    # The images of all processes that stand in for unreadable files.
+                    mask = np.array([reason is not None for reason in dataset.unreadable(index)])
+                    if together:
+                        mask = multihost_utils.process_allgather(mask, tiled=True)
+                    computed = {**computed, UNREADABLE: mask}
                 yield {name: values[:count] for name, values in computed.items()}
 
     embedded = collect(kept, embed_from)
     if UNREADABLE in embedded and not embedded[UNREADABLE].any():
         del embedded[UNREADABLE]
     return embedded
-
-
-def _unreadable(dataset: Dataset, index: np.ndarray, together: bool) -> np.ndarray:
-    """Returns which images of a batch, over all processes, replace unreadable files, bool `[b]`."""
-    assert dataset.unreadable is not None
-    mask = np.array([reason is not None for reason in dataset.unreadable(index)])
-    if together:
-        mask = multihost_utils.process_allgather(mask, tiled=True)
-    return mask
 
 
 def readable_rows(embedding: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

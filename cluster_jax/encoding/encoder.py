@@ -101,11 +101,9 @@ class Encoder:
         side = preprocessing.size
         shape = (side, side, 3) if shape is None else tuple(shape)
         outputs = _structure(section, (1, side, side, shape[2]))
-        params, stats = pretrained.load(
-            str(section.weights), section.name, *(tree["backbone"] for tree in outputs)
-        )
-        backbone = {"backbone": params}, {"backbone": stats}
-        return cls(section, *backbone, shape, preprocessing, **more)
+        backbone = (tree["backbone"] for tree in outputs)
+        params, stats = pretrained.load(str(section.weights), section.name, *backbone)
+        return cls(section, {"backbone": params}, {"backbone": stats}, shape, preprocessing, **more)
 
     @functools.cached_property
     def checksum(self) -> str:
@@ -128,10 +126,9 @@ class Encoder:
             normalized.
         """
         # The weights are arguments: as constants they would be compiled into the program.
-        placed = jax.device_put((self.params, self.stats), meshes.replicated(mesh))
-        jitted = jax.jit(
-            _encoded, static_argnums=(0, 1, 2, 3), out_shardings=meshes.replicated(mesh)
-        )
+        whole = meshes.replicated(mesh)
+        placed = jax.device_put((self.params, self.stats), whole)
+        jitted = jax.jit(_encoded, static_argnums=(0, 1, 2, 3), out_shardings=whole)
         of = self.network, self.preprocessing, self.is_trained, mesh
         encode = functools.partial(jitted, *of, placed)
         if self.base is None:
@@ -157,13 +154,11 @@ class Encoder:
         mesh, encode = self._here
         count = next((count for count in BATCHES if count >= dataset.size), BATCHES[-1])
         batch_size = -(-count // jax.device_count()) * mesh.size
-        embedded = embed(
-            lambda images: {"features": encode(images)},
-            dataset,
-            batch_size=batch_size,
-            mesh=mesh,
-            kept=kept,
-        )
+
+        def forward(images: Array) -> dict[str, Array]:
+            return {"features": encode(images)}
+
+        embedded = embed(forward, dataset, batch_size=batch_size, mesh=mesh, kept=kept)
         return arrays.normalize_rows(embedded["features"])
 
     def __call__(self, images: datasets.Images) -> NDArray:
@@ -178,11 +173,8 @@ class Encoder:
             ValueError: the images cannot be used.
         """
         prepared = (self.base or self).preprocessing
-        values = {
-            **load_config("images").data,
-            "image_size": self.shape[0],
-            "interpolation": "bicubic" if prepared is None else prepared.interpolation,
-        }
+        interpolation = "bicubic" if prepared is None else prepared.interpolation
+        values = {**load_config("images").data, "interpolation": interpolation}
         config = parse_section(DataConfig, "data", values)
         source: Any = datasets.joined(images)
         dataset = datasets.load_new(source, config, self.shape)
@@ -200,7 +192,8 @@ class Encoder:
 
     def _arrays(self) -> dict[str, NDArray]:
         about = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        base, trees = about.pop("base"), {name: about.pop(name) for name in ("params", "stats")}
+        base = about.pop("base")
+        trees = {name: about.pop(name) for name in ("params", "stats")}
         for name in ("network", "preprocessing"):
             about[name] = about[name] and dataclasses.asdict(about[name])
         values = {name: np.asarray(x) for name, x in ops.named(jax.device_get(trees)).items()}
@@ -225,9 +218,8 @@ class Encoder:
         encode = self.on(meshes.make(1))
         sides = export.symbolic_shape("b, " + ", ".join(map(str, self.shape)))
         unit_rows = jax.jit(lambda images: ops.l2_normalize(encode(images)))
-        exported = export.export(unit_rows, platforms=("cpu", "cuda", "tpu"))(
-            jax.ShapeDtypeStruct(sides, jnp.uint8)
-        )
+        images = jax.ShapeDtypeStruct(sides, jnp.uint8)
+        exported = export.export(unit_rows, platforms=("cpu", "cuda", "tpu"))(images)
         io.write(buckets.path(path), bytes(exported.serialize()))
 
     @classmethod
@@ -244,48 +236,35 @@ class Encoder:
         file = buckets.path(path)
         file = file / FILE if file.is_dir() else file
         if not file.exists():
-            raise InputError(
-                "path must be an encoder that `save` has written, or the workdir of a finished "
-                f"training; got {path}, without {file.name}"
-            )
-        return cls._read(io.read_arrays(file), path)
+            must = "path must be an encoder that `save` has written, or the workdir of a training"
+            raise InputError(f"{must} that is finished; got {path}, without {file.name}")
+        return cls._read(ops.nested(io.read_arrays(file)), path)
 
     @classmethod
-    def _read(cls, stored: Mapping[str, NDArray], path: object) -> Self:
+    def _read(cls, stored: Mapping[str, Any], path: object) -> Self:
         try:
             about = json.loads(stored[ABOUT].item())
+            params = stored["params"]
         except (KeyError, ValueError) as error:
             raise InputError(f"{path} must be an encoder that `save` has written") from error
-        trees: dict[str, Any] = {"params": {}, "stats": {}}
-        for name, values in stored.items():
-            *parts, last = name.split("/")
-            if parts and parts[0] in trees:
-                tree = functools.reduce(lambda t, part: t.setdefault(part, {}), parts, trees)
-                tree[last] = values
         # A part without BatchNorm has no statistics.
-        stats = {part: trees["stats"].get(part, {}) for part in trees["params"]}
-        base = {n.removeprefix("base/"): x for n, x in stored.items() if n.startswith("base/")}
+        stats = {part: stored.get("stats", {}).get(part, {}) for part in params}
+        base = cls._read(stored["base"], path) if "base" in stored else None
         prepared = about.pop("preprocessing")
         if prepared is not None:  # Of a training images may be gray.
             fields: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in prepared.items()}
             prepared = Preprocessing(**fields)
         section = parse_section(NetworkConfig, "network", about.pop("network"))
-        return cls(
-            section,
-            trees["params"],
-            stats,
-            tuple(about.pop("shape")),
-            prepared,
-            base=cls._read(base, path) if base else None,
-            **about,
-        )
+        shape = tuple(about.pop("shape"))
+        return cls(section, params, stats, shape, prepared, base=base, **about)
 
 
 # Traced once: a process that reads the same weights again, as a service does, need not wait.
 @functools.cache
 def _structure(section: NetworkConfig, shape: tuple[int, ...]) -> tuple[Any, Any]:
     """Shapes and dtypes of parameters and statistics of a network of images `[1, H, W, C]`."""
-    net, image = network.make(section), jax.ShapeDtypeStruct(shape, jnp.float32)
+    net = network.make(section)
+    image = jax.ShapeDtypeStruct(shape, jnp.float32)
     params, stats = jax.eval_shape(lambda x: net.init(jax.random.key(0), x), image)
     return params, stats
 
@@ -302,7 +281,8 @@ def _encoded(
     clean: Callable[[Array], Array] = features.clean
     if prepared is not None:
         clean = views.make_clean(prepared.size, prepared.mean, prepared.std)
-    net, (params, stats) = network.make(section), variables
+    net = network.make(section)
+    params, stats = variables
 
     def rows(part: Array) -> Array:
         return net.forward(params, stats, part, train=False, axis=None).projection

@@ -88,8 +88,7 @@ def find(
     """
     method, k = options.method, options.n_clusters
     if method == "tree":
-        how: dict[str, Any] = {"originals": originals, "shown": shown, "progress": progress}
-        return run_tree(x, metric=str(options.metric), k=k, seed=seed, **how)
+        return run_tree(x, options, seed=seed, shown=shown, originals=originals, progress=progress)
     if method == "kmeans" and options.reduce == "none":
         progress(f"running k-means on {counted(x.shape[0], 'row')}, k = {k} ...")
         return run_kmeans(x, options, seed=seed, shown=shown)
@@ -110,7 +109,7 @@ def find(
         return run_gridshift(points, rows, bandwidth=options.bandwidth, random_state=seed)
     progress(f"running k-means {text}, k = {k} ...")
     result = run_kmeans(points, options, seed=seed)
-    return result._replace(distances=_to_means(rows, result.cluster_labels))
+    return result._replace(distances=distances_to_means(rows, result.cluster_labels))
 
 
 def scored(
@@ -129,8 +128,8 @@ def scored(
         metric: of the silhouette, which is computed on a random sample.
         seed: of the sample.
     """
-    described, every = result.cluster_labels, result.all_labels
-    every = described if every is None else every
+    described = result.cluster_labels
+    every = described if result.all_labels is None else result.all_labels
     is_in = described != NO_CLUSTER
     sample = {"sample_size": SILHOUETTE_ROWS, "seed": seed}
     own = silhouette(features[is_in], described[is_in], metric=metric, **sample)
@@ -141,7 +140,7 @@ def scored(
     return result._replace(metrics=metrics)
 
 
-def _to_means(x: NDArray, labels: NDArray) -> NDArray:
+def distances_to_means(x: NDArray, labels: NDArray) -> NDArray:
     """Returns the distances of rows `[n, d]` to the means of their clusters, float32 `[n]`."""
     means = arrays.cluster_means(x, labels)
     return arrays.distances_to_centers(x, means, labels).astype(np.float32)
@@ -161,15 +160,17 @@ def run_gridshift(points: NDArray, x: NDArray, **grid_options: Any) -> Clusterin
         `outliers`, their number.
     """
     grid = GridShift(**grid_options).fit(points)
-    labels, curve, outliers = grid.labels_, grid.bandwidth_curve_, grid.outliers_
+    curve = grid.bandwidth_curve_
+    outliers = grid.outliers_
     metrics = {
-        "n_large": len(np.unique(labels[~outliers])),
+        "n_large": len(np.unique(grid.labels_[~outliers])),
         "bandwidth": float(grid.bandwidth_),
         "verdict": None if curve is None else curve.verdict,
         "outliers": int(outliers.sum()),
     }
-    centers, labels = grid.cluster_centers_, labels.astype(np.int32)
-    return Clustering(metrics, points, centers, labels, _to_means(x, labels), outliers)
+    labels = grid.labels_.astype(np.int32)
+    distances = distances_to_means(x, labels)
+    return Clustering(metrics, points, grid.cluster_centers_, labels, distances, outliers)
 
 
 def run_custom(x: NDArray, method: str, *, k: int | None, seed: int) -> Clustering:
@@ -185,7 +186,8 @@ def run_custom(x: NDArray, method: str, *, k: int | None, seed: int) -> Clusteri
     is_small = _are_small(np.bincount(labels), k)
     is_small[n_clusters:] = True  # rows in no cluster
     centers = arrays.cluster_means(x, labels)
-    distances, outliers = _to_means(x, labels), is_small[labels]
+    distances = distances_to_means(x, labels)
+    outliers = is_small[labels]
     points = np.empty((len(x), 0), np.float32)
     metrics = {"n_large": int((~is_small).sum()), "outliers": int(outliers.sum())}
     return Clustering(metrics, points, centers, labels.astype(np.int32), distances, outliers)
@@ -198,21 +200,19 @@ def _are_small(sizes: NDArray, k: int | None) -> NDArray:
 
 def run_tree(
     features: Rows,
+    options: ClusterOptions,
     *,
-    metric: str,
     seed: int,
-    k: int | None = None,
-    shown: NDArray | None = None,
-    originals: NDArray | None = None,
-    progress: Callable[[str], None] = lambda text: None,
+    shown: NDArray | None,
+    originals: NDArray | None,
+    progress: Callable[[str], None],
 ) -> Clustering:
     """Returns the clusters of features by `SmoothTree`.
 
     Args:
         features: `[n, d]`, in memory or not.
-        metric: of the features, `"cosine"` or `"euclidean"`.
+        options: of the tree, with a metric.
         seed: random seed of the clustering.
-        k: number of clusters; None: it is found.
         shown: int `[m]`, the rows that the result describes; None: all rows.
         originals: int `[n]`, the row that each row is a copy of, see `SmoothTree.fit_rows`.
         progress: called with one line of text at each step.
@@ -223,9 +223,12 @@ def run_tree(
         distinct rows or micro-clusters; and `outliers`, their number.
     """
     progress(f"smoothing {_shape(features)} features and clustering them ...")
-    model = SmoothTree(metric, n_clusters=k, random_state=seed)
+    k = options.n_clusters
+    model = SmoothTree(str(options.metric), n_clusters=k, random_state=seed)
     model.fit_rows(features, originals)
-    n, m, n_in = len(model.labels_), len(model.sample_), int((model.labels_ >= 0).sum())
+    n = len(model.labels_)
+    m = len(model.sample_)
+    n_in = int((model.labels_ >= 0).sum())
     if model.smoother_.counts is not None:
         progress(f"clustered {m:,} micro-clusters of all {n:,} rows")
     elif m < n_in:
@@ -249,7 +252,8 @@ def run_tree(
     centers = placing.centers_of_leaves(model.smoother_.sharp, model.labels_[model.sample_], leaves)
     distances = arrays.distances_to_centers(sharp, centers, labels).astype(np.float32)
     member = Membership(*(column[rows] for column in model.membership_))
-    points, outliers = np.empty((len(rows), 0), np.float32), is_small[labels] & (labels >= 0)
+    points = np.empty((len(rows), 0), np.float32)
+    outliers = is_small[labels] & (labels >= 0)
     every = None if shown is None else model.labels_.astype(np.int32)
     described = (labels.astype(np.int32), distances, outliers)
     return Clustering(metrics, points, centers, *described, model, member, every)
@@ -265,14 +269,14 @@ def clusterer(
         training_rows: the rows that were clustered, or a sample of them.
         options: how they were clustered.
     """
-    labels, tree = clustering.cluster_labels, clustering.tree
+    labels = clustering.cluster_labels
+    tree = clustering.tree
     if tree is not None:
         return ByTree(tree.smoother_, tree.labels_, tree.sample_, tree.leaves_, training_rows)
     if options.method in CLUSTERINGS and options.reduce == "tsne":
         return None
     if options.method == "kmeans" and options.reduce == "none":
-        is_cosine = training_rows.metric == "cosine"
-        return ByCenters(clustering.centers, labels, is_cosine, training_rows)
+        return ByCenters(clustering.centers, labels, training_rows)
     return ByVotes(labels, options.n_neighbors, training_rows)
 
 
@@ -291,8 +295,8 @@ def map_of_tree(
         seed: random seed of the map.
         options: arguments of `reduce`.
     """
-    points, is_reduced = smoother.smooth, options["method"] != "none"
-    if is_reduced and points.shape[1] > MAP_COLUMNS:
+    points = smoother.smooth
+    if options["method"] != "none" and points.shape[1] > MAP_COLUMNS:
         points = _drawn(points, seed=seed, **{**options, "metric": "euclidean"})
     if smoother.counts is None or features is None:
         return points[leaves].astype(np.float32)
@@ -352,26 +356,28 @@ def run_kmeans(
 
     # Rows are compared by angle only as features: in a map the origin has no meaning.
     is_spherical = options.metric == "cosine" and options.reduce == "none"
-    k, metric = options.n_clusters, "spherical" if is_spherical else "euclidean"
+    metric = "spherical" if is_spherical else "euclidean"
+    k = options.n_clusters
     mesh = Mesh(np.array(jax.devices()), ("rows",))
     assert k is not None  # Checked by ClusterOptions.
+    how: dict[str, Any] = {"metric": metric, "n_init": options.n_init, "seed": seed, "mesh": mesh}
     if isinstance(x, Shards):
-        fitted = kmeans_blocks(x, k, metric=metric, n_init=options.n_init, seed=seed, mesh=mesh)
+        fitted = kmeans_blocks(x, k, **how)
     else:
-        fitted = kmeans(
-            np.asarray(x), k, metric=metric, n_init=options.n_init, seed=seed, mesh=mesh
-        )
+        fitted = kmeans(np.asarray(x), k, **how)
     rows = slice(None) if shown is None else shown
-    points, labels, centers = np.asarray(x[rows]), fitted.labels[rows], fitted.centers
+    points = np.asarray(x[rows])
+    labels = fitted.labels[rows]
     if is_spherical:  # Half the squared distance of unit rows is 1 - cosine.
-        unit, directions = arrays.normalize_rows(points), arrays.normalize_rows(centers)
+        unit = arrays.normalize_rows(points)
+        directions = arrays.normalize_rows(fitted.centers)
         distances = arrays.distances_to_centers(unit, directions, labels) ** 2 / 2
     else:
-        distances = arrays.distances_to_centers(points, centers, labels)
+        distances = arrays.distances_to_centers(points, fitted.centers, labels)
     return Clustering(
         metrics={"k_given": k, "inertia": float(fitted.inertia)},
         points=points,
-        centers=centers,
+        centers=fitted.centers,
         cluster_labels=labels,
         distances=distances.astype(np.float32),
         outliers=np.zeros(len(points), bool),

@@ -13,7 +13,7 @@ from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import EvalConfig
 from cluster_jax.metrics import knn
 from cluster_jax.metrics.collapse import collapse
-from cluster_jax.metrics.linear_probe import ProbeSettings, linear_probe
+from cluster_jax.metrics.linear_probe import linear_probe
 
 
 class Evaluation(NamedTuple):
@@ -52,12 +52,12 @@ def evaluate(
         test: features `[m, d]` and classes `[m]` to score the linear probe on; None: it holds out a
             part of each class.
     """
-    features, found = embedding[config.features], clustering.metrics
+    features = embedding[config.features]
     x = arrays.normalize_rows(features)
     rows = x if clustering.tree is None else clustering.tree.smooth_rows(x)
     k = config.kmeans.n_clusters
     if k is None:
-        k = found["n_large"] if true_labels is None else len(np.unique(true_labels))
+        k = clustering.metrics["n_large"] if true_labels is None else len(np.unique(true_labels))
     how: dict[str, Any] = {"metric": config.kmeans.metric, "n_init": config.n_init, "seed": seed}
     kmeans_labels = kmeans(rows, k, **how).labels
     accuracies: Mapping[int, float | None] = {}
@@ -67,11 +67,11 @@ def evaluate(
         # To hold out a part of each class, the probe needs a class of two images.
         possible = test is not None or np.bincount(true_labels).max() > 1
         if config.linear_probe is not None and possible:
-            settings = ProbeSettings(**vars(config.linear_probe))
-            how = {"settings": settings, "test": test, "seed": seed}
+            how = {"settings": config.linear_probe, "test": test, "seed": seed}
             probe = linear_probe(features, true_labels, **how, top=(1, 5))
+    own_scores = clusters.scores(true_labels, clustering.cluster_labels)
     metrics = {
-        config.method: {**clusters.scores(true_labels, clustering.cluster_labels), **found},
+        config.method: {**own_scores, **clustering.metrics},
         "kmeans": {**clusters.scores(true_labels, kmeans_labels), "k_given": k},
         "knn": {str(k): accuracies.get(k) for k in config.knn},
         "linear_probe": probe.get(1),

@@ -15,9 +15,10 @@ from cluster_jax.clustering import custom, smooth
 from cluster_jax.clustering.reduce import MAP_COLUMNS
 from cluster_jax.core import checks, outside
 from cluster_jax.core.arrays import numeric
-from cluster_jax.core.checks import Count, InputError, NonNegative, Positive
+from cluster_jax.core.checks import Count, InputError
 from cluster_jax.core.config import parse_section
 from cluster_jax.core.names import counted
+from cluster_jax.metrics.probe_settings import ProbeSettings
 
 FEATURES = ("backbone", "projection")
 CLUSTERINGS = ("tree", "gridshift", "kmeans")
@@ -49,7 +50,6 @@ Finder = Annotated[str, _one_of(FINDERS)]
 Reduction = Literal["umap", "tsne", "pca", "none"]
 Neighborhood = Annotated[int, functools.partial(checks.whole, least=2)]
 Counter = Annotated[int, functools.partial(checks.whole, least=1, most=_INT32_MAX)]
-Share = Annotated[float, checks.share]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,17 +134,6 @@ class KMeansConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class LinearProbeConfig:
-    """The section `eval.linear_probe`: arguments of `metrics.linear_probe.linear_probe`."""
-
-    epochs: Count
-    learning_rate: Positive
-    weight_decay: NonNegative
-    batch_size: Count
-    holdout: Share
-
-
-@dataclasses.dataclass(frozen=True)
 class EvalConfig(ClusterOptions):
     """The section `eval`: how the features of a run are clustered and scored.
 
@@ -167,15 +156,13 @@ class EvalConfig(ClusterOptions):
     features: Literal["backbone", "projection"]
     batch_size: Count
     kmeans: KMeansConfig
-    knn: tuple[int, ...]
-    linear_probe: LinearProbeConfig | None
+    knn: tuple[Count, ...]
+    linear_probe: ProbeSettings | None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.knn:
             raise InputError("eval.knn must hold at least one number of neighbors; got none")
-        for k in self.knn:
-            checks.whole("eval.knn", k, 1)
 
 
 def resolve(
@@ -192,7 +179,9 @@ def resolve(
         InputError: the features or an option cannot be used.
     """
     n, d = numeric(features, "features", smooth.LARGEST).shape
-    is_low_dimensional, method, map_method = d <= MAP_COLUMNS, options.method, options.reduce
+    is_low_dimensional = d <= MAP_COLUMNS
+    method = options.method
+    map_method = options.reduce
     if map_method is None:
         map_method = "none" if method == "kmeans" or is_low_dimensional else "umap"
     # Whether any step computes distances between the features themselves.

@@ -53,5 +53,6 @@ def byol_views(predictions_pair: tuple[Array, Array], targets_pair: tuple[Array,
         >>> byol_views((a, b), (a, b)).item(), byol_views((a, b), (b, a)).item()
         (2.0, 0.0)
     """
-    (prediction_a, prediction_b), (target_a, target_b) = predictions_pair, targets_pair
+    prediction_a, prediction_b = predictions_pair
+    target_a, target_b = targets_pair
     return (byol(prediction_a, target_b) + byol(prediction_b, target_a)) / 2

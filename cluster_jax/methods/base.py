@@ -320,7 +320,8 @@ def parse(name: str, values: Mapping[str, Any]) -> MethodConfig:
         InputError: no such method, or a key of its config is missing, unknown or out of range.
     """
     config = _module(name).Config
-    keys, example = [field.name for field in dataclasses.fields(config)], f"{name}_digits"
+    keys = [field.name for field in dataclasses.fields(config)]
+    example = f"{name}_digits"
     # Both missing and unknown keys: those of another method, of which only the name was changed.
     is_other = set(keys) - values.keys() and values.keys() - set(keys)
     if is_other and example in config_names():
@@ -344,11 +345,6 @@ def digest(name: str) -> str | None:
     return None if name in names() else outside.digest(_module(name))
 
 
-def term_names() -> list[str]:
-    """Lists the names of the methods that have a `Term`."""
-    return [name for name in names() if hasattr(_module(name), "term")]
-
-
 def parse_term(name: str, values: Mapping[str, Any]) -> MethodConfig:
     """Parses the `TermConfig` of the method `name`.
 
@@ -356,7 +352,8 @@ def parse_term(name: str, values: Mapping[str, Any]) -> MethodConfig:
         InputError: the method has no term, or a key of its config is missing, unknown or out of
             range.
     """
-    checks.one_of("term.name", name, tuple(term_names()))
+    with_terms = tuple(name for name in names() if hasattr(_module(name), "term"))
+    checks.one_of("term.name", name, with_terms)
     return parse_section(_module(name).TermConfig, "term", values)
 
 

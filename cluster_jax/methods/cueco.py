@@ -102,9 +102,8 @@ def make(context: MethodContext, config: Config) -> TwoView[CueCoState]:
     warmup, is_due = base.refresh_schedule(context, config.warmup, config.update_every)
     checks.at_least("method.warmup", warmup, 1)
     keys = min(config.queue, warmup * context.batch_size)
-    checks.at_most(
-        "method.n_clusters", config.n_clusters, keys, "keys in the queue after the warm-up"
-    )
+    of = "keys in the queue after the warm-up"
+    checks.at_most("method.n_clusters", config.n_clusters, keys, of)
 
     def initial_state(batch_stats: PyTree, target: Target) -> CueCoState:
         d = context.network.projections
@@ -150,9 +149,8 @@ def _objective(config: Config, warmup: int) -> base.Objective[CueCoState]:
             centroid_decay=config.centroid_decay,
             variance_decay=config.variance_decay,
         )
-        clusters = jax.tree.map(
-            lambda new, old: jnp.where(step < warmup, old, new), moved, state.clusters
-        )
+        kept = functools.partial(jnp.where, step < warmup)
+        clusters = jax.tree.map(kept, state.clusters, moved)
         state = state._replace(queue=enqueue(state.queue, keys), clusters=clusters)
         return jnp.sum(scales * losses), state, dict(zip(weights, losses, strict=True))
 

@@ -115,11 +115,8 @@ def siamese(
         InputError: shuffled BatchNorm, or no predictor where one is needed.
     """
     if context.shuffle:
-        raise InputError(
-            "network.norm must be 'sync' or 'local' for a method without a target network; "
-            "got 'shuffle'"
-        )
-
+        must = "network.norm must be 'sync' or 'local' for a method without a target network"
+        raise InputError(f"{must}; got 'shuffle'")
     predict = _predictor(context, name, predicts)
 
     def init(key: Array, images: Array) -> tuple[PyTree, NetworkState]:
@@ -145,7 +142,8 @@ def siamese(
             q_a, batch_stats = predict(params, batch_stats, z_a, train=True, axis=axis)
             q_b, batch_stats = predict(params, batch_stats, z_b, train=True, axis=axis)
             # SimSiam collapses without this; it also makes NRCC's positives constants, as in (6).
-            predictions, targets = (q_a, q_b), (lax.stop_gradient(z_a), lax.stop_gradient(z_b))
+            predictions = q_a, q_b
+            targets = lax.stop_gradient(z_a), lax.stop_gradient(z_b)
         more, batch_stats = _project_more(context, params, batch_stats, views, axis)
         encoded = Encoded((z_a, z_b), predictions, targets, inputs, index, representations, more)
         return encoded, model_state._replace(batch_stats=batch_stats)
@@ -411,10 +409,9 @@ def check_classifiers(context: MethodContext, name: str, *, labeled: int | None)
     if context.shuffle:
         raise InputError(f"network.norm must be 'sync' for the method {name}; got 'shuffle'")
     if context.network.projections != context.network.features or context.network.predict:
-        raise InputError(
-            f"network.projector and network.predictor must be None for the method {name}, which "
-            "classifies the backbone's features; got at least one of them"
-        )
+        must = f"network.projector and network.predictor must be None for the method {name}"
+        why = "which classifies the backbone's features"
+        raise InputError(f"{must}, {why}; got at least one of them")
 
 
 def forward_classifiers(

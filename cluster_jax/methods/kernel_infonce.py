@@ -46,10 +46,9 @@ class Config:
         self.kernel()
         is_set = {value is not None for value in (self.queue, self.decay, self.final_decay)}
         if len(is_set) == 2:
-            raise InputError(
-                "method.decay and method.final_decay must be given with method.queue and None "
-                f"without; got {self.decay}, {self.final_decay} and a queue of {self.queue}"
-            )
+            must = "method.decay and method.final_decay must be set if and only if method.queue is"
+            got = f"{self.decay}, {self.final_decay} and a queue of {self.queue}"
+            raise InputError(f"{must}; got {got}")
 
     def kernel(self) -> Kernel:
         """Returns the kernel, or the mixture of two."""

@@ -107,8 +107,5 @@ def check_queue(length: int, context: MethodContext) -> None:
     """Raises an `InputError` unless the queue is a multiple of the batch; warns if it is long."""
     checks.multiple("method.queue", length, context.batch_size, "train.batch_size")
     if length > context.images / 2:
-        checks.warn(
-            f"method.queue = {length} is more than half of the {context.images} training images: "
-            "many negatives will be the anchor's own image",
-            2,
-        )
+        text = f"method.queue = {length} is more than half of the {context.images} training images"
+        checks.warn(f"{text}: many negatives will be the anchor's own image", 2)

@@ -227,7 +227,8 @@ def _cluster(
 ) -> NCLState:
     """Clusters the unlabeled images into pseudo-labels, see `base.Refresh.update`."""
     last = np.asarray(model_state.centers)
-    embedded, unlabeled = embedding(), np.asarray(context.unlabeled_rows)
+    embedded = embedding()
+    unlabeled = np.asarray(context.unlabeled_rows)
     features = np.asarray(embedded["backbone"])[unlabeled]
     result = base.spherical_kmeans(features, config.n_classes, key, mesh, N_INIT, last)
     centers = result.centers.astype(last.dtype)
@@ -346,7 +347,8 @@ def _contrast(
 
     `use_hng` is whether generated negatives count at this step, `keys` are those of their mixing.
     """
-    count, labeled, unlabeled = len(labels), state.labeled, state.unlabeled
+    count = len(labels)
+    labeled, unlabeled = state.labeled, state.unlabeled
     queues = {
         "labeled": (labeled.rows["z"], labeled.filled),
         "unlabeled": (unlabeled.rows, unlabeled.filled),

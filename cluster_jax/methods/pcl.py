@@ -159,6 +159,5 @@ def cluster(
         new = Clustering(clustering.labels, clustering.centers, phi)
         return jax.tree.map(lambda x, y: np.asarray(x, y.dtype), new, old)
 
-    return state._replace(
-        clusterings=tuple(update(i, old) for i, old in enumerate(state.clusterings))
-    )
+    clusterings = tuple(update(i, old) for i, old in enumerate(state.clusterings))
+    return state._replace(clusterings=clusterings)

@@ -2,7 +2,7 @@
 
 from .collapse import collapse as collapse
 from .knn import knn_accuracy as knn_accuracy
-from .linear_probe import ProbeSettings as ProbeSettings, linear_probe as linear_probe
+from .linear_probe import linear_probe as linear_probe
 from .partition import (
     Contingency as Contingency,
     accuracy as accuracy,
@@ -11,4 +11,5 @@ from .partition import (
     purity as purity,
     scores as scores,
 )
+from .probe_settings import ProbeSettings as ProbeSettings
 from .silhouette import silhouette as silhouette

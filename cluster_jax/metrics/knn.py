@@ -87,8 +87,9 @@ def _nearest(voters: NDArray, asked: NDArray | None, k: int, mesh: Mesh) -> NDAr
         k: number of rows.
         mesh: the devices, of this process.
     """
-    queries, n = voters if asked is None else asked, len(voters)
-    numbers = np.full(len(queries), -1) if asked is not None else np.arange(n)
+    n = len(voters)
+    queries = voters if asked is None else asked
+    numbers = np.arange(n) if asked is None else np.full(len(queries), -1)
     shard, whole = PartitionSpec(_AXIS), PartitionSpec()
     padded = np.pad(voters, ((0, -n % mesh.size), (0, 0)))
     placed = jax.device_put(padded, NamedSharding(mesh, shard))

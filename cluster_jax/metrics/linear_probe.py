@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,32 +11,14 @@ from jax import Array, lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import ArrayLike, NDArray
 
-from cluster_jax.core import checks, schedules
+from cluster_jax.core import checks, config, schedules
 from cluster_jax.core.arrays import numeric, one_per_row
 from cluster_jax.core.checks import InputError
+from cluster_jax.metrics.probe_settings import ProbeSettings
 
 _MOMENTUM = 0.9
 # Rows that are scaled at once.
 _BLOCK = 2**14
-
-
-class ProbeSettings(NamedTuple):
-    """How a linear classifier is trained and tested.
-
-    Attributes:
-        epochs: passes over the training rows.
-        learning_rate: at the start.
-        weight_decay: of the weights, not of the bias.
-        batch_size: rows per step; all training rows where there are fewer.
-        holdout: share of each class that is held out for the test, 0 to 1; a class of one row is
-            only trained on. Ignored where test rows are given.
-    """
-
-    epochs: int = 100
-    learning_rate: float = 0.3
-    weight_decay: float = 1e-6
-    batch_size: int = 256
-    holdout: float = 0.2
 
 
 _DEFAULTS = ProbeSettings()
@@ -81,12 +62,9 @@ def linear_probe(
     """
     rows = numeric(features, "features")
     true_labels = one_per_row(labels, "labels", len(rows))
-    checks.share("holdout", settings.holdout)
+    config.check_values("", settings)
     for k in top:
         checks.whole("top", k, 1)
-    checks.whole("epochs", settings.epochs, 1)
-    checks.whole("batch_size", settings.batch_size, 1)
-    checks.positive("learning_rate", settings.learning_rate)
     rng = np.random.default_rng(seed)
     classes, target = np.unique(true_labels, return_inverse=True)
     if test is None:

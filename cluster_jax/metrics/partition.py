@@ -48,7 +48,8 @@ def contingency(labels: ArrayLike, clusters: ArrayLike) -> Contingency:
         Contingency(table=array([[1, 1],
                [0, 1]]), classes=array([0, 5]), clusters=array([2, 7]))
     """
-    true, assigned = _integers(labels, "labels"), _integers(clusters, "clusters")
+    true = _integers(labels, "labels")
+    assigned = _integers(clusters, "clusters")
     if len(true) != len(assigned):
         must = "labels and clusters must have the same length"
         raise InputError(f"{must}; got {len(true)} and {len(assigned)}")

@@ -95,10 +95,8 @@ class NetworkConfig:
             must = f"network.name with network.weights {LITE2!r}"
             checks.one_of(must, self.name, (LITE2,))
         elif not (self.weights is None or re.search(r"^hf:|\.safetensors$", self.weights)):
-            raise InputError(
-                f"network.weights must be None, {LITE2!r}, a .safetensors file, or 'hf:ORG/NAME'; "
-                f"got {self.weights!r}"
-            )
+            must = f"network.weights must be None, {LITE2!r}, a .safetensors file, or 'hf:ORG/NAME'"
+            raise InputError(f"{must}; got {self.weights!r}")
         if self.frozen is not None:
             checks.one_of("network.frozen", self.frozen, backbone.blocks)
         if (self.norm == "sync") != (self.group is None):

@@ -82,10 +82,8 @@ def rematerialized(network: Network) -> Network:
 
     The gradient computes the blocks again, for less memory and up to a third more operations.
     """
-    return network._replace(
-        forward=_rematerialized(network.forward),
-        predict=network.predict and _rematerialized(network.predict),
-    )
+    predict = network.predict and _rematerialized(network.predict)
+    return network._replace(forward=_rematerialized(network.forward), predict=predict)
 
 
 def _rematerialized(function: Any) -> Any:
@@ -115,16 +113,14 @@ def _modules(config: NetworkConfig, train: bool, axis: Axis) -> dict[str, nn.Mod
     accelerated = jax.default_backend() in ("gpu", "tpu")
     bfloat16 = config.dtype == "bfloat16" or (config.dtype == "auto" and accelerated)
     dtype = jnp.dtype(jnp.bfloat16) if bfloat16 else None
-    norm, frozen_norm = (
-        functools.partial(BatchNorm, training, axis, config.group, dtype)
-        for training in (train, False)
-    )
+    norm = functools.partial(BatchNorm, train, axis, config.group, dtype)
+    frozen_norm = functools.partial(BatchNorm, False, axis, config.group, dtype)
     layers = Layers(norm, frozen_norm, _frozen_count(config), dtype)
-    size, projector, predictor = _projection_size(config), config.projector, config.predictor
     modules = {"backbone": config.backbone().module(layers)}
-    if projector is not None:
+    size = _projection_size(config)
+    if (projector := config.projector) is not None:
         modules["projector"] = Head(projector.hidden, size, norm, dtype)
-    if predictor is not None:
+    if (predictor := config.predictor) is not None:
         modules["predictor"] = Head(predictor.hidden, size, norm, dtype, predictor.init_std)
     return modules
 
@@ -183,7 +179,8 @@ def _apply(
 
 
 def _frozen_mask(config: NetworkConfig, params: PyTree) -> PyTree:
-    block_of, count = config.backbone().block_of, _frozen_count(config)
+    block_of = config.backbone().block_of
+    count = _frozen_count(config)
 
     def is_frozen(path: tuple[jax.tree_util.DictKey, ...], _: Array) -> bool:
         return path[0].key == "backbone" and block_of(path[1].key) < count

@@ -67,7 +67,8 @@ class BatchNorm(nn.Module):
             # Both at once, so that one reduction sums the gradients of both over the devices.
             mean, var = collectives.varying(moments, self.axis)
         else:
-            mean, var = running_mean.value.reshape(shape), running_var.value.reshape(shape)
+            mean = running_mean.value.reshape(shape)
+            var = running_var.value.reshape(shape)
         factor = jax.lax.rsqrt(var + self.epsilon) * scale.reshape(shape)
         y = (y - mean) * factor + bias.reshape(shape)
         return y.reshape(x.shape).astype(self.dtype or y.dtype)

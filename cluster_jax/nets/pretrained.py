@@ -110,7 +110,8 @@ VIT = {
 CONFIGS = ("preprocessor_config.json", "config.json")
 # Channel statistics of ImageNet, by which inputs of nearly all ResNets and of DINOv2 are
 # standardized.
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
 # Pillow's numbers of interpolations, which transformers writes.
 _RESAMPLE = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
 
@@ -212,9 +213,9 @@ def preprocessing(weights: str) -> Preprocessing:
     """
     if weights == LITE2:
         return Preprocessing(LITE2_MEAN, LITE2_STD)
-    is_on_hub, folder = weights.startswith("hf:"), pathlib.Path(weights).expanduser().parent
+    folder = pathlib.Path(weights).expanduser().parent
     for name in CONFIGS:
-        file = from_hub(weights, name) if is_on_hub else folder / name
+        file = from_hub(weights, name) if weights.startswith("hf:") else folder / name
         if file is not None and file.is_file() and (values := _read_fields(file)):
             return Preprocessing(**values)
     return Preprocessing()
@@ -275,14 +276,11 @@ def load(weights: str, backbone: str, params: Mapping[str, Any], stats: Any) -> 
             return tensors[_torch_name((*layers, path[-1]))].reshape(leaf.shape)
 
         return _filled(reshaped, params, stats)
-    path: str | pathlib.Path | None = weights
-    if weights.startswith("hf:"):
-        path = from_hub(weights, "model.safetensors")
+    is_on_hub = weights.startswith("hf:")
+    path = from_hub(weights, "model.safetensors") if is_on_hub else pathlib.Path(weights)
     if path is None:
-        raise InputError(
-            "pretrained weights must be a model on the Hugging Face Hub that has a file "
-            f"model.safetensors; got {weights!r}"
-        )
+        must = "a model on the Hugging Face Hub must have a file model.safetensors"
+        raise InputError(f"{must}; got {weights!r}")
     return convert(read(path), backbone, params, stats)
 
 
@@ -323,7 +321,8 @@ def from_hub(weights: str, name: str) -> pathlib.Path | None:
     if not re.fullmatch(r"hf:[\w.-]+/[\w.-]+", weights):
         must = "pretrained weights on the Hugging Face Hub must be named 'hf:ORG/NAME'"
         raise InputError(f"{must}; got {weights!r}")
-    hub, errors = _library("huggingface_hub", weights), _library("huggingface_hub.errors", weights)
+    hub = _library("huggingface_hub", weights)
+    errors = _library("huggingface_hub.errors", weights)
     repository = weights.removeprefix("hf:")
     # The library also keeps which files the Hub did not have.
     cached = hub.try_to_load_from_cache(repository, name)
@@ -436,7 +435,8 @@ def _names(backbone_name: str, path: Path, tensors: Mapping[str, Any]) -> tuple[
     leaf = f".{LEAVES[path[-1]]}" if is_layer else ""
     # PyTorch's own attention has no layer of this name.
     leaf = leaf.replace(".", "_") if name.endswith("in_proj") else leaf
-    return tuple(name.replace("*", part) + leaf for part in (kinds if "*" in name else ("",)))
+    parts = kinds if "*" in name else ("",)
+    return tuple(name.replace("*", part) + leaf for part in parts)
 
 
 def _torch_name(path: Path) -> str:
@@ -460,15 +460,14 @@ def lite2_tensors() -> dict[str, NDArray]:
     content = file.read_bytes() if file.exists() else b""
     digest = hashlib.sha256(content).hexdigest()
     if digest != LITE2_SHA256:
-        raise InputError(
-            f"{file} must have the SHA-256 {LITE2_SHA256[:12]}...; got {digest[:12]}...: install "
-            f"{WHEEL}==0.1.0 again"
-        )
+        must = f"{file} must have the SHA-256 {LITE2_SHA256[:12]}..."
+        raise InputError(f"{must}; got {digest[:12]}...: install {WHEEL}==0.1.0 again")
     stream = io.BytesIO(content)
     *_, entries, keys = (_texts(stream) for _ in range(5))
     entries = [text for text in entries if text not in ("storage", "cpu")]
     names = dict(zip(entries[1::2], entries[::2], strict=False))
-    tensors, start = {}, stream.tell()
+    tensors = {}
+    start = stream.tell()
     for key in keys:
         name = names[key]
         dtype = np.dtype("<i8" if name.endswith("num_batches_tracked") else "<f4")

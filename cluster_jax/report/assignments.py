@@ -87,11 +87,10 @@ def duplicates_csv(sources: Sequence[str] | None, repeated: Duplicates) -> str:
     images: list = repeated.images.tolist()
     if sources is not None:
         images = [sources[i] for i in images]
-    kinds = np.where(repeated.is_exact, "exact", "near")
     facts = repeated.facts
     columns: dict[str, Column] = {
         "group": repeated.groups,
-        "kind": kinds,
+        "kind": np.where(repeated.is_exact, "exact", "near"),
         "image": images,
         "width": facts["width"],
         "height": facts["height"],

@@ -45,7 +45,8 @@ def sentence(event: Event, called: Callable[[int], str], noun: str) -> str:
         >>> sentence(Event("grew", 3, 2), "group {}".format, "photo")
         'group 3 has 2 new photos'
     """
-    cluster, into = called(event.id), " and ".join(map(called, event.into))
+    cluster = called(event.id)
+    into = " and ".join(map(called, event.into))
     count = counted(event.rows, noun)
     return {
         numbering.GREW: f"{cluster} has {counted(event.rows, f'new {noun}')}",
@@ -68,8 +69,10 @@ def ordered(events: Sequence[Event]) -> list[Event]:
     return sorted(shown, key=lambda event: (_KINDS.index(event.kind), -event.rows, event.id))
 
 
-def entries(data: ReportData, clusters: Sequence[Cluster]) -> list[Entry]:
-    """Returns the entries on the last update for the report, at most 40; `[]` without an update.
+def entries(data: ReportData, clusters: Sequence[Cluster]) -> tuple[list[Entry], int]:
+    """Returns the entries on the last update, at most 40, and the number of events left out.
+
+    Without an update there are none.
 
     An entry is the sentence on an event, and up to eight points of each cluster in it, the most
     typical first. These are the cluster of the event and the clusters that its lost points are in
@@ -82,7 +85,7 @@ def entries(data: ReportData, clusters: Sequence[Cluster]) -> list[Entry]:
     """
     change = data.changes
     if change is None:
-        return []
+        return [], 0
     by_id = {cluster.id: cluster for cluster in clusters}
 
     def called(cluster: int) -> str:
@@ -95,15 +98,9 @@ def entries(data: ReportData, clusters: Sequence[Cluster]) -> list[Entry]:
         return (members[change.is_new[members]] if is_new else members)[:N_SHOWN].tolist()
 
     result = []
-    for event in ordered(change.events)[:MAX_ENTRIES]:
+    events = ordered(change.events)
+    for event in events[:MAX_ENTRIES]:
         there = [by_id[i] for i in (event.id, *event.into) if i in by_id]
         shown = [(c, points(c, is_new=event.kind == numbering.GREW)) for c in there]
         result.append(Entry(sentence(event, called, data.noun), shown))
-    return result
-
-
-def n_more(data: ReportData) -> int:
-    """Returns the number of events of the last update that the page does not show."""
-    if data.changes is None:
-        return 0
-    return max(len(ordered(data.changes.events)) - MAX_ENTRIES, 0)
+    return result, len(events) - len(result)

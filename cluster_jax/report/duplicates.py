@@ -151,7 +151,8 @@ def record(shown: Shown) -> list[dict[str, Any]]:
         places = np.flatnonzero(repeated.groups == number)
         images = []
         for place in places.tolist():
-            image, facts = int(repeated.images[place]), repeated.facts[place]
+            image = int(repeated.images[place])
+            facts = repeated.facts[place]
             images.append(
                 {
                     "index": image if point_of is None else point_of.get(image, -1),
@@ -193,7 +194,8 @@ def find(dataset: Dataset, features: NDArray) -> Duplicates:
     """
     origins = first_copies(dataset)
     distinct = np.unique(origins)
-    threshold, pairs = None, np.empty((0, 2), np.int64)
+    threshold = None
+    pairs = np.empty((0, 2), np.int64)
     if len(distinct) <= MAX_NEAR_IMAGES:
         threshold = near_threshold(features[distinct])
         # The features of a small picture change if it is made smaller; its outlines do not.
@@ -252,7 +254,8 @@ def first_copies(dataset: Dataset) -> NDArray:
     An image whose file cannot be read is its own first one.
     """
     count = dataset.size
-    origins, seen = np.arange(count), dict[bytes, int]()
+    origins = np.arange(count)
+    seen = dict[bytes, int]()
     if dataset.facts is not None:
         for i, digest in enumerate(dataset.facts(np.arange(count))["digest"]):
             if digest.any():

@@ -70,7 +70,8 @@ def show_same(a: Picture, b: Picture) -> bool:
     """
     if a.several or b.several:
         return False
-    (width, height), (other_width, other_height) = a.size, b.size
+    width, height = a.size
+    other_width, other_height = b.size
     ratio = width * other_height / (height * other_width)
     if abs(ratio - 1) > 0.002 + 2 / min(*a.size, *b.size):  # Sides are rounded.
         return False

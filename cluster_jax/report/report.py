@@ -10,14 +10,7 @@ from scipy.cluster import hierarchy
 
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.core import io
-from cluster_jax.report import (
-    changes,
-    duplicates,
-    pages,
-    report_data,
-    report_map,
-    summary,
-)
+from cluster_jax.report import changes, duplicates, pages, report_data, report_map, summary
 from cluster_jax.report.duplicates import Duplicates, are_copies
 from cluster_jax.report.report_data import Cluster, ReportData
 
@@ -38,8 +31,10 @@ def render(data: ReportData) -> str:
     # Copies come last: what they show is there already.
     distances = np.where(data.is_copy, np.inf, clustering.distances)
     clusters = report_data.clusters_by_size(clustering.cluster_labels, distances, names, data.group)
-    doubts, changed = doubtful(data), changes.entries(data, clusters)
-    tree, real = None, [cluster for cluster in clusters if cluster.id >= 0]
+    doubts = doubtful(data)
+    changed, more_changes = changes.entries(data, clusters)
+    real = [cluster for cluster in clusters if cluster.id >= 0]
+    tree = None
     if data.linkage is not None and len(real) > 1:
         tree = tree_record(data.linkage, real)
     record: dict[str, Any] = {
@@ -53,7 +48,6 @@ def render(data: ReportData) -> str:
         "changed": data.changes,
         "doubtful": doubts,
         "duplicates": data.duplicates,
-        "map": data.has_map,
         "tree": tree,
         "skipped": data.skipped,
     }
@@ -66,7 +60,7 @@ def render(data: ReportData) -> str:
         sections=[name for name in SECTIONS if is_shown.get(name, True)],
         overview=_overview(data, real),
         changed=changed,
-        more_changes=changes.n_more(data),
+        more_changes=more_changes,
         doubts=doubts,
         map=record["map"],
         tree=tree,
@@ -143,13 +137,10 @@ def doubtful(data: ReportData) -> list[tuple[int, int]]:
     Args:
         data: what the report shows; without probabilities or images the result is empty.
     """
-    member, labels = data.clustering.membership, data.clustering.cluster_labels
+    member = data.clustering.membership
     if member is None or data.fetch_images is None:
         return []
-    is_open = is_doubtful(member) & (labels >= 0) & ~data.is_copy
-    if data.is_decided is not None:
-        is_open &= ~data.is_decided
-    points = np.flatnonzero(is_open)
+    points = np.flatnonzero(is_doubtful(member) & ~data.is_copy & ~data.is_decided)
     points = points[np.argsort(member.probabilities[points], kind="stable")]
     return list(zip(points.tolist(), member.second_labels[points].tolist(), strict=True))
 
@@ -181,7 +172,8 @@ def _overview(data: ReportData, real: Sequence[Cluster]) -> dict[str, Any]:
     origin = data.results["provenance"].get("number_of_clusters", {}).get(method)
     # The verdict is about the clusters that are found without k.
     judged = scores if method == "tree" and not discovery and origin != "given" else {}
-    outliers, rows_used = data.clustering.outliers, data.results["provenance"].get("rows_used")
+    outliers = data.clustering.outliers
+    rows_used = data.results["provenance"].get("rows_used")
     # If every point is an outlier, no cluster is smaller than the others.
     n_large = sum(not outliers[c.members].all() for c in real) or len(real)
     n_small = len(real) - n_large

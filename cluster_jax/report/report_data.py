@@ -42,8 +42,9 @@ class ReportData(NamedTuple):
         title: name of the run.
         results: contents of `results.json`, see `Run.results`; scores that need labels are None
             without them.
-        clustering: the clusters of n points; with a membership, `linkage` is the tree of
-            `SmoothTree`.
+        clustering: the clusters of n points, with their map; with a membership, `linkage` is the
+            tree of `SmoothTree`.
+        is_decided: bool `[n]`, points whose cluster a person has decided.
         true_labels: int `[n]`, or None.
         label_names: name of each true label, or None: the labels are named by their numbers.
         sources: file name of each image or name of each row, or None.
@@ -57,7 +58,6 @@ class ReportData(NamedTuple):
         features: float `[n, c]`, whose Euclidean distances say which images are alike; or None.
         names: number of a cluster, as text -> its name, of those that a person has named.
         state: identifier of the run's state, for a file of corrections; "": none can be applied.
-        is_decided: bool `[n]`, points whose cluster a person has decided, or None.
         facts: `[n]` of `data.images.FACTS`, of the files of the images; or None.
         command: the command that applies a saved file of corrections, whose name the page puts
             behind the last "="; or None.
@@ -67,6 +67,7 @@ class ReportData(NamedTuple):
     title: str
     results: Mapping[str, Any]
     clustering: Clustering
+    is_decided: NDArray
     true_labels: NDArray | None = None
     label_names: tuple[str, ...] | None = None
     sources: tuple[str, ...] | None = None
@@ -78,7 +79,6 @@ class ReportData(NamedTuple):
     features: NDArray | None = None
     names: Mapping[str, str] = {}
     state: str = ""
-    is_decided: NDArray | None = None
     facts: NDArray | None = None
     command: str | None = None
     changes: Changes | None = None
@@ -106,15 +106,11 @@ class ReportData(NamedTuple):
     @property
     def is_copy(self) -> NDArray:
         """Which points are equal or nearly equal to another one that is kept, bool `[n]`."""
-        images, shown = np.arange(len(self.clustering.cluster_labels)), self.duplicates
+        images = np.arange(len(self.clustering.cluster_labels))
+        shown = self.duplicates
         if shown is None:
             return are_copies(None, images)
         return are_copies(shown.duplicates, images if shown.rows is None else shown.rows)
-
-    @property
-    def has_map(self) -> bool:
-        """Whether the points have positions."""
-        return self.clustering.points.shape[1] > 0
 
 
 class Cluster(NamedTuple):

@@ -50,7 +50,7 @@ def build_map(
         - "n_points": number of points in the record;
         - "clusters": of each cluster its ID, size, look, and suggested names ("guess"); and "stop",
           the number of its last point plus one;
-        - "axes": coordinates of the points on the principal axes, packed; none without positions;
+        - "axes": coordinates of the points on the principal axes, packed;
         - "columns": properties of the points, packed: "index" is the index in `data`, "sample" the
           place in the first of "sheets" and in "nearest", "best" that in another sheet, or -1;
         - "names": names of the points, or None; "label_names": names of the true labels, or None;
@@ -67,13 +67,13 @@ def build_map(
     members = np.concatenate([cluster.members for cluster in clusters])
     kept = evenly_spaced(len(members), MAX_POINTS)
     points = members[kept]
-    axes = np.empty((len(points), 0))
-    if data.has_map:
-        axes = principal_components(data.clustering.points[points])
+    axes = principal_components(data.clustering.points[points])
     places = evenly_spaced(len(points), MAX_THUMBNAILS)
     sample = points[places]
     side = int(min(THUMBNAIL_SIDE, (SHEET_PIXELS / len(sample)) ** 0.5))
-    shown, sheets, nearest, n_nearest = {"sample": sample}, list[dict[str, Any]](), None, 0
+    shown = {"sample": sample}
+    sheets = list[dict[str, Any]]()
+    nearest, n_nearest = None, 0
     if data.fetch_images is not None:
         sheets = [_sheet(data, "sample", sample, side)]
         if side < THUMBNAIL_SIDE:
@@ -86,8 +86,10 @@ def build_map(
             sheets.append(_sheet(data, "best", shown["best"], THUMBNAIL_SIDE))
     if data.features is not None:
         neighbors = nearest_points(data.features[points], places)
-        nearest, n_nearest = _pack(neighbors), neighbors.shape[1]
-    columns, taken = _columns(data), None
+        nearest = _pack(neighbors)
+        n_nearest = neighbors.shape[1]
+    columns = _columns(data)
+    taken = None
     for title, rows in shown.items():
         columns[title] = np.full(len(data.clustering.points), -1)
         columns[title][rows] = np.arange(len(rows))
@@ -146,9 +148,8 @@ def _columns(data: ReportData) -> dict[str, NDArray]:
         "index": np.arange(len(data.clustering.points)),
         "distance": data.clustering.distances,
         "outlier": data.clustering.outliers,
+        "decided": data.is_decided,
     }
-    is_decided = np.zeros(len(data.clustering.points), bool)
-    columns["decided"] = is_decided if data.is_decided is None else data.is_decided
     if data.true_labels is not None:
         columns["label"] = data.true_labels
     if data.facts is not None:

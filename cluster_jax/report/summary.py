@@ -80,7 +80,8 @@ def verdict(metrics: Mapping[str, Any], noun: str, group: str = "cluster") -> st
         noun: "photos", "images" or "rows".
         group: the word for a cluster of them.
     """
-    answer, gap = metrics.get("verdict"), metrics.get("gap")
+    answer = metrics.get("verdict")
+    gap = metrics.get("gap")
     if is_too_few(metrics):
         return (
             f"There are fewer than {MIN_ROWS} different {noun}, too few to look for a number of "
@@ -116,7 +117,8 @@ def doubt(metrics: Mapping[str, Any]) -> str | None:
     Args:
         metrics: see `discovery.discover`.
     """
-    used, total = metrics["novel"]["n_clusters"], metrics["novel_classes"]
+    used = metrics["novel"]["n_clusters"]
+    total = metrics["novel_classes"]
     if metrics.get("undecided"):
         highest = f"its highest probability is {metrics['confidence']:.3f} on average"
         return f"the novel head is undecided: {highest}"
@@ -134,8 +136,10 @@ def run_table(results: Mapping[str, Any]) -> str:
     Args:
         results: content of its `results.json`.
     """
-    metrics, data = results["metrics"], results["provenance"].get("data")
-    scores, discovery = metrics[shown(metrics)], metrics.get("discovery")
+    metrics = results["metrics"]
+    data = results["provenance"].get("data")
+    scores = metrics[shown(metrics)]
+    discovery = metrics.get("discovery")
     noun, group = "images", "cluster"
     if data is None or data["name"] == "features":
         noun = "rows"
@@ -169,8 +173,7 @@ def _score_table(
             none.
         group: the word for a cluster.
     """
-    with_labels = [value for *_, values in score_rows(results) for value in values]
-    if all(value is None for value in with_labels):
+    if not is_scored(results):
         scores = [score for score in scores if score not in SCORES]
     titles = [score.upper() if score in SCORES else score for score in scores]
     rows = [("", f"{group}s", *titles)]
@@ -192,8 +195,10 @@ def _largest_clusters(metrics: Mapping[str, Any]) -> list[str]:
         metrics: metrics of one algorithm of a run of embeddings, with "cluster_sizes".
     """
     large, small = tally(metrics)
-    sizes, matching = metrics["cluster_sizes"], metrics.get("matching", {})
-    rows, purity = sum(sizes.values()), metrics.get("cluster_purity")
+    sizes = metrics["cluster_sizes"]
+    matching = metrics.get("matching", {})
+    rows = sum(sizes.values())
+    purity = metrics.get("cluster_purity")
     # Large clusters come first, because a cluster is large by its size.
     order = sorted(sizes, key=lambda c: (-sizes[c], int(c)))
     lines = [f"Found {groups(large, small, 'cluster')} in {counted(rows, 'row')}."]
@@ -222,13 +227,14 @@ def score_rows(
         results: content of `results.json`.
         scores: keys of the scores in the metrics; one that is missing there is None.
     """
-    origins, metrics = results["provenance"].get("number_of_clusters", {}), results["metrics"]
+    origins = results["provenance"].get("number_of_clusters", {})
+    metrics = results["metrics"]
     if metrics.get("discovery"):
         metrics = {"novel head": metrics["discovery"]["novel"], **metrics}
         origins = {"novel head": "given", **origins}
     rows = []
     for key, entry in metrics.items():
-        if _is_clustering(entry):
+        if isinstance(entry, Mapping) and "n_clusters" in entry:
             values = [entry.get(score) for score in scores]
             rows.append((entry_name(key), number(*tally(entry)), origins.get(key, ""), values))
     return rows
@@ -237,10 +243,6 @@ def score_rows(
 def is_scored(results: Mapping[str, Any]) -> bool:
     """Returns whether a clustering has scores, which need labels."""
     return any(score is not None for *_, row in score_rows(results) for score in row)
-
-
-def _is_clustering(entry: object) -> bool:
-    return isinstance(entry, Mapping) and "n_clusters" in entry
 
 
 def _named(entries: Mapping[str, Any], *path: str) -> list[tuple[str, str]]:

@@ -95,7 +95,7 @@ def _run(
     if not isinstance(parsed, RunConfig):  # Trainings alone write into a bucket.
         checks.local(workdir)
     parsed = parse_config(workdirs.with_stored_dir(parsed.values, workdir), name)
-    finished = workdirs.claim(workdir, parsed.values, compared=workdirs.training_part)
+    finished = workdirs.claim(workdir, parsed.values)
     if is_first and isinstance(parsed, RunConfig):
         _warn_of_an_edit(parsed.method.name, workdir)
     custom.check("eval.method", parsed.eval.method, FINDERS)
@@ -118,7 +118,11 @@ def _run(
     io.check_writable(workdir)
     if is_first:
         workdirs.check_unused(workdir)
-    store, make = _prepared(parsed, workdir, dataset)
+    make: Callable[[Callable[[], None]], Inputs[Any]]
+    if isinstance(parsed, RunConfig):
+        store, make = trainings.prepare(parsed, workdir, dataset)
+    else:
+        store, make = photos.prepare(parsed, workdir, dataset)
     if difference:
         say(difference)
     lock = workdirs.locked(workdir) if is_first else contextlib.nullcontext(lambda: None)
@@ -149,13 +153,15 @@ def _difference(config: AnyConfig, finished: Mapping[str, Any], workdir: epath.P
         InputError: the run was updated, so that its clusters cannot be replaced; or the module of
             `eval.method` cannot be imported.
     """
-    differing, changed = workdirs.difference(finished["config"], config.values), ""
+    differing = workdirs.difference(finished["config"], config.values)
+    changed = ""
     if differing:
         changed = f"the results in {workdir} had {differing}: they are replaced"
         if finished["named"] or finished["is_corrected"]:
             undo = f"`cluster-jax update --workdir={shlex.quote(str(workdir))} --undo`"
             changed += f"\nwhat was named and corrected is of those: {undo} brings them back"
-    used, file = finished["results"]["provenance"], custom.file_hash(config.eval.method, FINDERS)
+    used = finished["results"]["provenance"]
+    file = custom.file_hash(config.eval.method, FINDERS)
     if not differing and not file.items() <= used.items():
         changed = f"the file of {config.eval.method} has changed: the images are clustered again"
     if changed and finished["updates"]:
@@ -166,18 +172,10 @@ def _difference(config: AnyConfig, finished: Mapping[str, Any], workdir: epath.P
     return changed
 
 
-def _prepared(
-    config: AnyConfig, workdir: epath.Path, dataset: Dataset | None
-) -> tuple[Store, Callable[[Callable[[], None]], Inputs[Any]]]:
-    """Calls `trainings.prepare` for a training and `photos.prepare` for photos."""
-    if isinstance(config, RunConfig):
-        return trainings.prepare(config, workdir, dataset)
-    return photos.prepare(config, workdir, dataset)
-
-
 def _warn_of_an_edit(method: str, workdir: epath.Path) -> None:
     """Warns if the file of a user-defined method has changed since the run began."""
-    digest, file = methods.digest(method), workdir / workdirs.IMAGES
+    digest = methods.digest(method)
+    file = workdir / workdirs.IMAGES
     if digest is None or not file.exists():
         return
     if workdirs.read_values(file).get("method", digest) != digest:
@@ -195,12 +193,14 @@ def _changes(config: AnyConfig, run: Run) -> str:
     """
     data = config.data
     is_whole = data.name == "folder" and data.limit is None and data.classes is None
-    if not is_whole or run.names is None or data.dir is None or "://" in data.dir:
+    if not is_whole or run.names is None or data.dir is None:
         return ", and images were not read again: to cluster again, choose another --workdir"
-    known, now = {*run.names, *(name for name, _ in run.skipped)}, set()
+    known = {*run.names, *(name for name, _ in run.skipped)}
+    now = set()
     with contextlib.suppress(ValueError):  # No folder, or no image in it: all are gone.
         now = set(image_files.find(data.dir, data.exclude).names)
-    new, gone, shown = len(now - known), len(known - now), image_files.shown(data.dir)
+    new, gone = len(now - known), len(known - now)
+    shown = image_files.shown(data.dir)
     if not new and not gone:
         return f" with the files of {shown}: to cluster them again, choose another --workdir"
     parts = [f"{n:,} {word}" for n, word in ((new, "new"), (gone, "gone")) if n]
@@ -223,7 +223,8 @@ def _cluster_and_write(
         report: whether to write the page.
     """
     say("clustering")
-    seconds, workdir = time.perf_counter() - started, store.workdir
+    seconds = time.perf_counter() - started
+    workdir = store.workdir
     found = finish.cluster(inputs, read_features(workdir))
     run = finish.complete(
         found,

@@ -17,7 +17,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import batches, datasets, features, tfds, views
 from cluster_jax.data.datasets import Dataset
-from cluster_jax.data.images import DataConfig, readable, with_channels
+from cluster_jax.data.images import readable, with_channels
 from cluster_jax.data.views import AugmentConfig
 from cluster_jax.discovery import splits
 from cluster_jax.encoding.encoder import Encoder
@@ -97,12 +97,9 @@ def load_inputs(
         dataset, test = splits.load(config.data, config.novel, labels or tfds.Labels())
     partial_labels = dataset.partial_labels
     num_clustered = dataset.size if partial_labels is None else int((partial_labels < 0).sum())
-    for key, k in (
-        ("eval.n_clusters", config.eval.n_clusters),
-        ("eval.kmeans.n_clusters", config.eval.kmeans.n_clusters),
-    ):
-        options.check_k(key, k, num_clustered, "images to cluster")
-    dataset, test = _channels(config, dataset), test and _channels(config, test)
+    _check_k(config.eval, num_clustered)
+    dataset = _channels(config, dataset)
+    test = test and _channels(config, test)
     if not dataset.has_images:
         checks.none("network.weights", config.network.weights, MADE_ALREADY)
         dataset = features.with_neighbors(dataset, config.feature_views.neighbors)
@@ -129,27 +126,15 @@ def load_photos(config: PhotosConfig, dataset: Dataset | None = None) -> Inputs[
         InputError: the config is inconsistent, or the data cannot be used.
     """
     dataset = datasets.load(config.data) if dataset is None else dataset
-    for key, k in (
-        ("eval.n_clusters", config.eval.n_clusters),
-        ("eval.kmeans.n_clusters", config.eval.kmeans.n_clusters),
-    ):
-        options.check_k(key, k, dataset.size, "images to cluster")
+    _check_k(config.eval, dataset.size)
     return Inputs(config, with_channels(dataset, 3), None)
 
 
-def load_training_images(config: AnyConfig, data: DataConfig) -> Dataset:
-    """Loads the training images of a run, without those that are held out for testing.
-
-    Args:
-        config: config of the run, whose section `novel` says which images were held out.
-        data: the section `data` that is loaded in place of `config.data`.
-
-    Raises:
-        InputError: the data cannot be used.
-    """
-    if isinstance(config, PhotosConfig):
-        return datasets.load(data)
-    return splits.load(data, config.novel)[0]
+def _check_k(section: options.EvalConfig, size: int) -> None:
+    """Raises an `InputError` if a number of clusters is too large for `size` images."""
+    what = "images to cluster"
+    options.check_k("eval.n_clusters", section.n_clusters, size, what)
+    options.check_k("eval.kmeans.n_clusters", section.kmeans.n_clusters, size, what)
 
 
 def build_run(
@@ -177,7 +162,7 @@ def build_run(
     return built
 
 
-def encoder_of(config: PhotosConfig, prepared: Preprocessing | None = None, **more: Any) -> Encoder:
+def encoder_of(config: PhotosConfig, prepared: Preprocessing | None = None) -> Encoder:
     """Makes the encoder that a config names.
 
     Args:
@@ -185,16 +170,16 @@ def encoder_of(config: PhotosConfig, prepared: Preprocessing | None = None, **mo
         prepared: the preprocessing, which also says how large images are; None: mean and standard
             deviation of the weights, `data.interpolation`, and `data.image_size` or, if that is
             None, the size of the weights.
-        more: other attributes of the encoder.
 
     Raises:
         InputError: the weights cannot be read.
     """
     if prepared is None:
         prepared = preprocessing(str(config.network.weights))
-        side, interpolation = config.data.image_size or prepared.size, config.data.interpolation
-        prepared = dataclasses.replace(prepared, size=side, interpolation=interpolation)
-    return Encoder.of_weights(config.network, prepared, **more)
+        data = config.data
+        side = data.image_size or prepared.size
+        prepared = dataclasses.replace(prepared, size=side, interpolation=data.interpolation)
+    return Encoder.of_weights(config.network, prepared)
 
 
 def pretrained(config: RunConfig, shape: Sequence[int]) -> Encoder:
@@ -223,7 +208,7 @@ def trained(inputs: Inputs[RunConfig], params: Any, stats: Any) -> Encoder:
     Raises:
         InputError: the weights of the frozen encoder, on whose features it trained, cannot be read.
     """
-    config, dataset = inputs.config, inputs.dataset
+    config, dataset, _ = inputs
     shown = dataset.shown or dataset
     base = None if config.encoder is None else pretrained(config, shown.shape)
     parts = ("backbone",) if config.eval.features == "backbone" else ("backbone", "projector")
@@ -306,7 +291,6 @@ def rebuild_run(config: RunConfig, images: Mapping[str, Any]) -> BuiltRun:
     Raises:
         InputError: the config and the images are inconsistent.
     """
-    partial_labels = _placeholder_classes(images["size"], images.get("known"))
     shape = tuple(images["shape"])
     dataset = Dataset(
         config.data.name,
@@ -314,7 +298,7 @@ def rebuild_run(config: RunConfig, images: Mapping[str, Any]) -> BuiltRun:
         shape,
         images=None,
         fetch=_no_images,
-        partial_labels=partial_labels,
+        partial_labels=_placeholder_classes(images["size"], images.get("known")),
         neighbors=config.feature_views.neighbors if len(shape) == 2 else 0,
     )
     if config.encoder is not None:
@@ -335,10 +319,9 @@ def _placeholder_classes(size: int, classes_of_run: Mapping[str, Any] | None) ->
     """
     if classes_of_run is None:
         return None
+    labeled = classes_of_run["images"]
     classes = np.full(size, -1, np.int32)
-    classes[: classes_of_run["images"]] = (
-        np.arange(classes_of_run["images"]) % classes_of_run["classes"]
-    )
+    classes[:labeled] = np.arange(labeled) % classes_of_run["classes"]
     return classes
 
 
@@ -375,11 +358,14 @@ def _join(inputs: Inputs[RunConfig], mesh: Mesh) -> BuiltRun:
         augment = views.make(config.augment)
         shape: tuple[int, ...] = (config.augment.size, config.augment.size, dataset.shape[2])
     else:
-        augment, shape = features.make_views(config.feature_views), dataset.shape[1:]
+        augment = features.make_views(config.feature_views)
+        shape = dataset.shape[1:]
     train = config.train
-    known_classes = (
-        0 if dataset.partial_labels is None else splits.check_known(dataset.partial_labels)
-    )
+    known_classes = 0
+    unlabeled_rows = None
+    if dataset.partial_labels is not None:
+        known_classes = splits.check_known(dataset.partial_labels)
+        unlabeled_rows = np.flatnonzero(dataset.partial_labels < 0)
     steps_per_epoch = _steps_per_epoch(train, dataset)
     total_steps = checks.steps("train.duration", train.duration, steps_per_epoch)
     checks.at_least("train.duration", total_steps, 1)
@@ -396,9 +382,7 @@ def _join(inputs: Inputs[RunConfig], mesh: Mesh) -> BuiltRun:
         total_updates=total_steps // train.accumulate,
         labeled_batch_size=train.labeled_batch_size,
         known_classes=known_classes,
-        unlabeled_rows=None
-        if dataset.partial_labels is None
-        else np.flatnonzero(dataset.partial_labels < 0),
+        unlabeled_rows=unlabeled_rows,
     )
     method = _method(config, context)
     optimizer, learning_rate = optim.make(
@@ -473,7 +457,8 @@ def _method(config: RunConfig, context: MethodContext) -> Method:
     Raises:
         InputError: the method does not suit the network, the labels, the term or NRCC.
     """
-    name, net = config.method.name, config.network
+    name = config.method.name
+    net = config.network
     method = base.build(name, config.method.config, context)
     if isinstance(method, base.TwoView):
         labeled = context.labeled_batch_size
@@ -522,9 +507,8 @@ def try_step(run: TrainingRun) -> None:
         }
         if name == "labeled":
             batch[name]["label"] = jax.ShapeDtypeStruct((count,), jnp.int32)
-    state = abstract_state(run)
     step = make_step(run.method, run.optimizer, run.mesh)
-    jax.eval_shape(step, state, batch.get("all", batch), None)
+    jax.eval_shape(step, abstract_state(run), batch.get("all", batch), None)
 
 
 def check_features(run: TrainingRun, features: str) -> None:

@@ -33,7 +33,8 @@ def write_last(run: Run) -> None:
     Raises:
         InputError: the file of an earlier state is damaged.
     """
-    file, numbers = run.workdir / workdirs.CHANGES, workdirs.states(run.workdir)
+    file = run.workdir / workdirs.CHANGES
+    numbers = workdirs.states(run.workdir)
     for back in range(numbers[-1] - run.number, len(numbers) - 1):
         if (after := records.read(run.workdir, back)).made_by == "update":
             before = records.read(run.workdir, back + 1)
@@ -150,8 +151,7 @@ def words(run: Run, values: dict[str, Any]) -> str:
     lines += [f"  {events.sentence(event, called, noun)}" for event in shown[:_TOLD]]
     if len(shown) > _TOLD:
         lines.append(f"  and {len(shown) - _TOLD:,} more; {workdirs.CHANGES} has every {noun}")
-    same = sum(event.kind == numbering.SURVIVED for event in run.events)
-    if same:
+    if same := sum(event.kind == numbering.SURVIVED for event in run.events):
         lines.append(f"  {counted(same, group)} stayed as {'it was' if same == 1 else 'they were'}")
     return "\n".join(lines)
 

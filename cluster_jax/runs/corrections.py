@@ -34,15 +34,8 @@ from cluster_jax.runs.run import Run
 
 MAX_NAME = 100  # characters of a name
 _JOINERS = "\u200c\u200d"  # of many scripts and signs; other formats turn the direction of a text
-_KINDS = {
-    "names": dict,
-    "merges": list,
-    "new": dict,
-    "labels": dict,
-    "wrong": list,
-    "right": list,
-    "keep": list,
-}
+_OBJECTS = ("names", "new", "labels")
+_LISTS = ("merges", "wrong", "right", "keep")
 
 
 def read(file: epath.PathLike) -> dict[str, Any]:
@@ -68,7 +61,10 @@ def read(file: epath.PathLike) -> dict[str, Any]:
     if not isinstance(said, dict) or not isinstance(said.get("state"), str):
         raise InputError(f"{file} must say of which state of a run it is; got no key 'state'")
     for key, value in said.items():
-        if key != "state" and not (key in _KINDS and isinstance(value, _KINDS[key])):
+        is_known = key == "state"
+        is_known |= key in _OBJECTS and isinstance(value, dict)
+        is_known |= key in _LISTS and isinstance(value, list)
+        if not is_known:
             got = f"{short(repr(key))} with {short(repr(value))}"
             raise InputError(f"{file} must have the keys of a report; got {got}")
     return said
@@ -88,7 +84,7 @@ def corrected(run: Run, said: Mapping[str, Any]) -> Run:
     Raises:
         InputError: an entry is invalid, for example has no such row or cluster.
     """
-    clusters, labels, columns = range(run.next_label), run.labels.copy(), run.columns.copy()
+    clusters = range(run.next_label)
     new = _new(said.get("new", {}), run.next_label)
     names = {_cluster("names", key, clusters): _name(v) for key, v in said.get("names", {}).items()}
     names |= {new[key]: _name(v) for key, v in said.get("new", {}).items() if v is not None}
@@ -105,7 +101,10 @@ def corrected(run: Run, said: Mapping[str, Any]) -> Run:
     if empty := [key for key, label in new.items() if label not in moved.values()]:
         raise InputError(f"a new cluster must have an image; got none in {short(empty[0])!r}")
 
-    named, gone = {**run.named, **names}, run.gone.copy()
+    named = {**run.named, **names}
+    columns = run.columns.copy()
+    gone = run.gone.copy()
+    labels = run.labels.copy()
     for label, into in receiver.items():
         labels[labels == label] = into
         gone["label"][gone["label"] == label] = into
@@ -149,8 +148,7 @@ def carried(shown: Run, run: Run, said: Mapping[str, Any]) -> dict[str, Any]:
         InputError: a correction is invalid in its own state.
     """
     corrected(shown, said)  # Checks all of them.
-    stored = run.columns["row"][run.rows].tolist()
-    place = {row: i for i, row in enumerate(stored)}
+    place = {row: i for i, row in enumerate(run.columns["row"][run.rows].tolist())}
 
     def now(row: int | str) -> int | None:
         return place.get(int(shown.columns["row"][_row(shown, "labels", row)]))
@@ -163,7 +161,8 @@ def carried(shown: Run, run: Run, said: Mapping[str, Any]) -> dict[str, Any]:
     labels |= said.get("labels", {})
     moved = ((now(row), to) for row, to in labels.items())
     labels = {str(row): to for row, to in moved if row is not None}
-    names, new = dict(said.get("names", {})), dict[str, str | None]()
+    names = dict(said.get("names", {}))
+    new = dict[str, str | None]()
     for key, name in said.get("new", {}).items():
         places = [row for row, to in labels.items() if to == key]
         if (label := _made(shown, run, places)) is None:
@@ -305,7 +304,8 @@ def _row(run: Run, key: str, value: Any) -> int:
 
     The position is a number or its text; `key` is the key of the corrections, for the message.
     """
-    place, rows = _whole(value), run.rows
+    place = _whole(value)
+    rows = run.rows
     if not 0 <= place < len(rows):
         got = short(repr(value))
         raise InputError(f"{key} must have rows of the page, 0 to {len(rows) - 1}; got {got}")

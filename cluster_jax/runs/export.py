@@ -80,10 +80,12 @@ def check_of_run(folder: epath.PathLike, run: Run) -> None:
     """
     check_has_files(run.config["data"]["name"] if run.is_of_images else "features")
     page.check_place(run)
-    place, known = str(run.config["data"]["dir"]), run.facts
+    place = str(run.config["data"]["dir"])
+    known = run.facts
     check(folder, image_files.folders(place), run.workdir)
     assert known is not None  # They are files.
-    names, read = run.names or (), image_files.reader(place)
+    names = run.names or ()
+    read = image_files.reader(place)
 
     def problem(row: int) -> str | None:
         try:
@@ -155,7 +157,9 @@ def write(
         OSError: a source file does not exist any more (`FileNotFoundError`) or cannot be read, or
             the folder cannot be written.
     """
-    path, made, root = check(folder), sorted(set(places)), image_files.root(dir)
+    path = check(folder)
+    made = sorted(set(places))
+    root = image_files.root(dir)
     read = None if root.is_dir() else image_files.reader(dir)
     used = collections.defaultdict[str, set[str]](set)
     try:
@@ -191,16 +195,11 @@ def run_clusters(run: Run, folder: os.PathLike | str, by: str = "link") -> int:
     """
     labels = run.labels if run.known is None else run.class_names(run.classes)
     sources = run.names or ()
-    where = places(labels, names_of_folders(run), run.words[1], sources, _copies(run))
+    copies = set[str]()
+    if run.duplicates is not None:
+        copies = {sources[i] for i in run.duplicates.images[~run.duplicates.keep].tolist()}
+    where = places(labels, names_of_folders(run), run.words[1], sources, copies)
     return write(folder, where, str(run.config["data"]["dir"]), sources, by)
-
-
-def _copies(run: Run) -> set[str]:
-    """Returns the files that are duplicates of another image, which is to be kept."""
-    repeated = run.duplicates
-    if repeated is None or run.names is None:
-        return set()
-    return {run.names[i] for i in repeated.images[~repeated.keep].tolist()}
 
 
 def names_of_folders(run: Run) -> dict[Any, str]:
@@ -237,7 +236,8 @@ def folder_names(
     used: set[str] = set()
     folders = {}
     for label in unique:
-        plain, called = f"{group}_{label:0{width}d}" if width else str(label), names.get(label, "")
+        plain = f"{group}_{label:0{width}d}" if width else str(label)
+        called = names.get(label, "")
         if label == NO_CLUSTER:
             plain, called = f"no_{group}", ""
         folders[label] = _unused(_safe(called) or _safe(plain) or "class", "", used)
@@ -274,7 +274,8 @@ def _unused(stem: str, suffix: str, used: set[str]) -> str:
         used: names in the form of `_same`, which ignores case and the encoding of accents, as macOS
             does.
     """
-    number, end = 1, suffix
+    number = 1
+    end = suffix
     while _same(free := _shortened(stem, end)) in used:
         number += 1
         end = f"_{number}{suffix}"

@@ -77,7 +77,8 @@ def embed_images(stages: Sequence[BuiltRun], fingerprint: str) -> list[BuiltRun]
             features is damaged (`DamagedFile`).
     """
     last = stages[-1]
-    config, mesh = last.config, last.training.mesh
+    config = last.config
+    mesh = last.training.mesh
     if config.encoder is None:
         return list(stages)
     if jax.process_count() > 1:
@@ -93,7 +94,7 @@ def embed_images(stages: Sequence[BuiltRun], fingerprint: str) -> list[BuiltRun]
         if not kept.file.exists():
             encoder = build.pretrained(config, images.shape)
             size = min(config.eval.batch_size, images.size)
-            forward = _forward(encoder, mesh)
+            forward = forward_of(encoder, mesh, "features")
             embeddings = embed(forward, images, batch_size=size, mesh=mesh, kept=kept)
             kept.finish({"features": embeddings["features"]}, "")
         kept.remove()
@@ -109,10 +110,10 @@ def embed_images(stages: Sequence[BuiltRun], fingerprint: str) -> list[BuiltRun]
     ]
 
 
-def _forward(encoder: Encoder, mesh: Mesh) -> Forward:
-    """Returns the encoder as a function of images to an embedding with the entry "features"."""
+def forward_of(encoder: Encoder, mesh: Mesh, name: str) -> Forward:
+    """Returns the encoder as a function of images to an embedding with the one entry `name`."""
     encode = encoder.on(mesh)
-    return lambda images: {"features": encode(images)}
+    return lambda images: {name: encode(images)}
 
 
 def write_features(
@@ -155,8 +156,10 @@ def write_features(
     if not _is_made(file, out, made_from):
         mesh = meshes.make().local_mesh
         batch_size = max(1, min(config.eval.batch_size // processes, dataset.size))
-        rows, parts = np.array(share(dataset.size, batch_size)), Parts(file, made_from)
-        mine, forward = select(dataset._replace(images=None), rows), _forward(encoder, mesh)
+        rows = np.array(share(dataset.size, batch_size))
+        parts = Parts(file, made_from)
+        mine = select(dataset._replace(images=None), rows)
+        forward = forward_of(encoder, mesh, "features")
         embedded = embed(forward, mine, batch_size=batch_size, mesh=mesh, kept=parts)
         arrays = _arrays(embedded, mine)
         if in_parts:

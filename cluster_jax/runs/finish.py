@@ -46,9 +46,8 @@ class Found(NamedTuple):
         clustered: the m images that were clustered, all n of them but in novel class discovery.
         embedding: `{"backbone": [m, d], ...}`, the embedding of the m images.
         clustering: the clusters of the m images.
-        repeated: duplicates among the n images; None: they were not searched for yet, or there are
-            no pictures to compare.
-        seconds: seconds that the search for duplicates and the clustering took.
+        repeated: duplicates among the n images; None: there are no pictures to compare.
+        started: what `time.perf_counter` returned before the search for duplicates.
     """
 
     inputs: Inputs[AnyConfig]
@@ -57,7 +56,7 @@ class Found(NamedTuple):
     embedding: dict[str, np.ndarray]
     clustering: Clustering
     repeated: Duplicates | None
-    seconds: float
+    started: float
 
 
 def cluster(inputs: Inputs[AnyConfig], features: Embeddings) -> Found:
@@ -72,15 +71,19 @@ def cluster(inputs: Inputs[AnyConfig], features: Embeddings) -> Found:
             not return a cluster for each row.
     """
     started = time.perf_counter()
-    inputs, features = _readable(inputs, features)
-    config, dataset, _ = inputs
-    embedding, unlabeled = features[workdirs.TRAIN_EMBEDDING], _unlabeled(dataset)
+    config, dataset, test = inputs
+    dataset = readable_images(dataset, features[workdirs.TRAIN_EMBEDDING])
+    if test is not None:
+        test = readable_images(test, features[workdirs.TEST_EMBEDDING])
+    inputs = inputs._replace(dataset=dataset, test=test)
+    features = {name: readable_rows(embedding) for name, embedding in features.items()}
+    embedding = features[workdirs.TRAIN_EMBEDDING]
+    unlabeled = _unlabeled(dataset)
     checks.one_of("eval.features", config.eval.features, tuple(embedding))
-    repeated = originals = None
-    if config.eval.method == "tree" and dataset.load is not None and unlabeled is None:
+    originals = None
+    repeated = find_duplicates(dataset, embedding[config.eval.features])
+    if repeated is not None and dataset.load is not None and unlabeled is None:
         # The features of a smaller copy are often too far from its original's to tell it by them.
-        repeated = find_duplicates(dataset, embedding[config.eval.features])
-    if repeated is not None:
         originals = duplicates.originals(repeated, dataset.size)
     clustered = dataset
     if unlabeled is not None:
@@ -88,8 +91,7 @@ def cluster(inputs: Inputs[AnyConfig], features: Embeddings) -> Found:
         embedding = {name: rows[unlabeled] for name, rows in embedding.items()}
     unit = arrays.normalize_rows(embedding[config.eval.features])
     clustering = clusters.find(unit, config.eval, seed=config.seed, originals=originals)
-    seconds = time.perf_counter() - started
-    return Found(inputs, features, clustered, embedding, clustering, repeated, seconds)
+    return Found(inputs, features, clustered, embedding, clustering, repeated, started)
 
 
 def _unlabeled(dataset: Dataset) -> NDArray | None:
@@ -127,8 +129,8 @@ def as_run(found: Found, workdir: epath.Path, images: Mapping[str, Any]) -> Run:
         images: content of its `images.json`.
     """
     config, dataset, _ = found.inputs
-    clustering, unlabeled = found.clustering, _unlabeled(dataset)
-    store = found.features[workdirs.TRAIN_EMBEDDING][config.eval.features]
+    clustering = found.clustering
+    unlabeled = _unlabeled(dataset)
     labels = np.full(dataset.size, NO_CLUSTER)
     labels[slice(None) if unlabeled is None else unlabeled] = clustering.cluster_labels
     rows = found.embedding[config.eval.features]
@@ -138,7 +140,7 @@ def as_run(found: Found, workdir: epath.Path, images: Mapping[str, Any]) -> Run:
         workdir=workdir,
         config=config.values,
         images=images,
-        store=store,
+        store=found.features[workdirs.TRAIN_EMBEDDING][config.eval.features],
         names=dataset.sources,
         linkage=clustering.linkage(rows),
         placer=placer_of(clustering, arrays.normalize_rows(rows), config.eval, of_images=True),
@@ -160,8 +162,9 @@ def first_state(clustering: Clustering, labels: NDArray, **known: Any) -> Run:
         known: further attributes of `Run`; those without a default are required.
     """
     columns = np.zeros(len(labels), COLUMNS)
-    columns["row"], columns["label"], columns["found"] = np.arange(len(labels)), labels, labels
-    points, tree = clustering.points, clustering.tree
+    columns["row"] = np.arange(len(labels))
+    columns["label"] = columns["found"] = labels
+    points = clustering.points
     sure = (None, None, None) if clustering.membership is None else clustering.membership[1:]
     return Run(
         number=0,
@@ -175,7 +178,7 @@ def first_state(clustering: Clustering, labels: NDArray, **known: Any) -> Run:
         probabilities=sure[0],
         second_labels=sure[1],
         second_probabilities=sure[2],
-        tree=None if tree is None else tree.linkage_,
+        tree=None if clustering.tree is None else clustering.tree.linkage_,
         **known,
     )
 
@@ -192,7 +195,8 @@ def placer_of(
         of_images: whether the rows are features of images: new ones are then compared with all of
             them, which the run stores anyway, and not with those that the tree keeps.
     """
-    tree, metric = clustering.tree, str(options.metric)
+    tree = clustering.tree
+    metric = str(options.metric)
     if tree is not None and not of_images:
         return tree.clusterer_
     distinct = rows = arrays.normalize_rows(x) if metric == "cosine" else x
@@ -219,12 +223,7 @@ def _judged(metrics: dict[str, Any], steps: int) -> dict[str, Any]:
 
 
 def complete(
-    found: Found,
-    run: Run,
-    *,
-    steps: int = 0,
-    records: Sequence[dict] = (),
-    seconds: float,
+    found: Found, run: Run, *, steps: int = 0, records: Sequence[dict] = (), seconds: float
 ) -> Run:
     """Returns a run with its results, clusters of k-means and duplicates; writes nothing.
 
@@ -237,22 +236,20 @@ def complete(
         records: lines of the log of the training; empty: there are no speed and no warnings in it.
         seconds: seconds that the training and the embedding took.
     """
-    started = time.perf_counter()
-    (config, dataset, _), clustered = found.inputs, found.clustered
+    config, dataset, _ = found.inputs
+    clustering = found.clustering
+    test = _probe_test(found)
     section = novel.with_n_classes(config, dataset)
-    clustering, test = found.clustering, _probe_test(found)
     evaluation = evaluate.evaluate(
-        found.embedding, clustering, clustered.labels, section, seed=config.seed, test=test
+        found.embedding, clustering, found.clustered.labels, section, seed=config.seed, test=test
     )
-    discovered, repeated = novel.discover(found.inputs, found.features), found.repeated
-    if repeated is None:
-        trained = found.features[workdirs.TRAIN_EMBEDDING]
-        repeated = find_duplicates(dataset, trained[config.eval.features])
+    discovered = novel.discover(found.inputs, found.features)
+    repeated = found.repeated
     if repeated is not None:  # What a person keeps of its copies stays.
         kept = np.flatnonzero(run.columns["kept"]).tolist()
         repeated = duplicates.with_picked(repeated, kept)
     results = {
-        "provenance": provenance.describe(config, section, dataset, clustered, steps),
+        "provenance": provenance.describe(config, section, dataset, found.clustered, steps),
         "metrics": {
             **_judged(evaluation.metrics, steps),
             "gradient_share": _last(records, "gradient_share"),
@@ -269,13 +266,12 @@ def complete(
         "images_per_second": _speed(records),
         "seconds": {
             "train_and_embed": seconds,
-            "cluster": found.seconds + time.perf_counter() - started,
+            "cluster": time.perf_counter() - found.started,
         },
     }
     run = dataclasses.replace(
         run,
         results=io.plain(results),
-        points=clustering.points.astype(np.float32) if clustering.points.size else None,
         kmeans_labels=evaluation.kmeans_labels,
         duplicates=repeated,
     )
@@ -286,7 +282,7 @@ def complete(
 
 
 def with_map(run: Run, features: NDArray | None = None) -> Run:
-    """Returns a run with a newly drawn map.
+    """Returns a run with a map, which is drawn now if no page has needed one before.
 
     Args:
         run: the run.
@@ -296,10 +292,13 @@ def with_map(run: Run, features: NDArray | None = None) -> Run:
     Raises:
         InputError: the run does not store its features and has no tree.
     """
+    if run.points is not None:
+        return run
     say("drawing the map")
     if run.store is not None:
         features = run.features
-    seed, how = run.config["seed"], run.options.reduce_options
+    seed = run.config["seed"]
+    how = run.options.reduce_options
     if isinstance(run.placer, ByTree):
         leaves = run.placer.leaves
         if run.known is None:  # Else only images without a known class are in the tree.
@@ -334,8 +333,10 @@ def described(run: Run) -> Run:
     Rows whose cluster a person has decided have probability 1 and are no outliers; clusters of
     `Run.held` are never too small to count. A run without probabilities gets none.
     """
-    rows, x = run.rows, run.likeness
-    labels, decided = run.labels[rows], run.columns["decided"][rows]
+    rows = run.rows
+    x = run.likeness
+    labels = run.labels[rows]
+    decided = run.columns["decided"][rows]
     is_in = labels != NO_CLUSTER
     _, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     means = arrays.cluster_means(x, codes)
@@ -377,7 +378,8 @@ def scored(run: Run) -> Run:
         results["duplicates"] = duplicates.counts(run.duplicates)
     if not run.is_corrected:
         return dataclasses.replace(run, results=results)
-    metrics, origins = dict(results["metrics"]), dict(results["provenance"])
+    metrics = dict(results["metrics"])
+    origins = dict(results["provenance"])
     rows = np.arange(len(run.columns)) if run.known is None else run.rows
     truth = None if run.truth is None else run.truth[rows]
     scores = clusters.scores(truth, run.labels[rows])
@@ -392,26 +394,15 @@ def scored(run: Run) -> Run:
     return dataclasses.replace(run, results=io.plain(results))
 
 
-def _readable(
-    inputs: Inputs[AnyConfig], features: Embeddings
-) -> tuple[Inputs[AnyConfig], Embeddings]:
-    """Removes the files that could not be read from images and embeddings."""
-    dataset, test = readable_images(inputs.dataset, features[workdirs.TRAIN_EMBEDDING]), inputs.test
-    if test is not None and workdirs.TEST_EMBEDDING in features:
-        test = readable_images(test, features[workdirs.TEST_EMBEDDING])
-    rows = {name: readable_rows(embedding) for name, embedding in features.items()}
-    return inputs._replace(dataset=dataset, test=test), rows
-
-
 def _probe_test(found: Found) -> tuple[np.ndarray, np.ndarray] | None:
     """Returns features `[t, d]` and classes `[t]` of test images for the linear probe, or None.
 
     The result is None without labeled test images, and in novel class discovery.
     """
-    (config, dataset, test), rows = found.inputs, found.features.get(workdirs.TEST_EMBEDDING)
-    if dataset.partial_labels is not None or test is None or test.labels is None or rows is None:
+    config, dataset, test = found.inputs
+    if dataset.partial_labels is not None or test is None or test.labels is None:
         return None
-    return rows[config.eval.features], test.labels
+    return found.features[workdirs.TEST_EMBEDDING][config.eval.features], test.labels
 
 
 def _last(records: Sequence[dict], name: str) -> float | None:

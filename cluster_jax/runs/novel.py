@@ -23,12 +23,11 @@ def with_n_classes(config: AnyConfig, dataset: Dataset) -> EvalConfig:
 
     It is returned unchanged without novel class discovery, and if it sets that number itself.
     """
-    section, classes = config.eval, None
-    if dataset.partial_labels is not None and isinstance(config, RunConfig):
-        classes = config.method.novel_classes
-    if classes is None or section.kmeans.n_clusters is not None:
+    section = config.eval
+    if dataset.partial_labels is None or section.kmeans.n_clusters is not None:
         return section
-    kmeans = dataclasses.replace(section.kmeans, n_clusters=classes)
+    assert isinstance(config, RunConfig)
+    kmeans = dataclasses.replace(section.kmeans, n_clusters=config.method.novel_classes)
     return dataclasses.replace(section, kmeans=kmeans)
 
 
@@ -49,7 +48,9 @@ def discover(inputs: Inputs[AnyConfig], features: Embeddings) -> Discovery | Non
         rows = arrays.normalize_rows(embedding["backbone"])
         return NetworkOutputs(rows, embedding["labeled"], embedding["novel"], labels)
 
-    train, test, scores = outputs(trained, dataset.labels), None, None
+    train = outputs(trained, dataset.labels)
+    test = None
+    scores = None
     if tested is not None and test_images is not None:
         test = outputs(tested, test_images.labels)
     assert isinstance(config, RunConfig)
@@ -78,7 +79,8 @@ def with_classes(run: Run, discovered: Discovery, known: NDArray, rows: NDArray)
         known: int32 `[n]`, the known class of each image, -1 for the m unlabeled ones.
         rows: features `[m, d]` of the unlabeled images.
     """
-    columns, labels = run.columns.copy(), discovered.cluster_labels
+    columns = run.columns.copy()
+    labels = discovered.cluster_labels
     found = columns["label"][run.rows].astype(np.int32)
     columns["label"][run.rows] = columns["found"][run.rows] = labels
     return dataclasses.replace(

@@ -6,7 +6,7 @@ They are files for people; commands use them only to detect that they are out of
 import os
 import pathlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from cluster_jax.core import buckets, checks, io
 from cluster_jax.core.arrays import blocks
 from cluster_jax.core.checks import InputError
+from cluster_jax.data import datasets
 from cluster_jax.data import folder as image_files
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.decode import Item
@@ -24,41 +25,45 @@ from cluster_jax.discovery import splits
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.report import assignments, duplicates, report
 from cluster_jax.report.report_data import GONE, Changes, ReportData
-from cluster_jax.runs import build, finish, start
+from cluster_jax.runs import finish, start
 from cluster_jax.runs import workdir as workdirs
-from cluster_jax.runs.config import parse_config
+from cluster_jax.runs.config import PhotosConfig, parse_config
 from cluster_jax.runs.run import Run
 
 # The gray that stands for an image whose file is gone.
 GRAY = 128
 
 
-def publish(run: Run, *, with_report: bool, dataset: Dataset | None = None) -> Run:
+def publish(
+    run: Run,
+    *,
+    with_report: bool,
+    dataset: Dataset | None = None,
+    changed: Mapping[str, assignments.Column] | None = None,
+) -> Run:
     """Writes a new state of a run and its outputs, and returns the state, with a page also its map.
 
     If the process is killed, the newest complete state stays valid, and the next command rewrites
     outputs that do not match it.
 
     Args:
-        run: the state, whose number is not yet used.
+        run: the state; one of its number is replaced.
         with_report: True: write `report.html`; False: remove an existing one, and draw no map.
         dataset: the images of the run, if they are loaded already.
+        changed: the table `changes.csv` of an update; None: an existing one stays.
 
     Raises:
         InputError: see `report_data`; nothing was written.
     """
     page = None
     if with_report:  # Before the state is written, because it takes time.
-        run = with_map(run)
+        run = finish.with_map(run)
         page = render(run, dataset)
     run.write()
+    if changed is not None:
+        io.write(run.workdir / workdirs.CHANGES, assignments.to_csv(changed))
     write_outputs(run, page)
     return run
-
-
-def with_map(run: Run) -> Run:
-    """Returns a run with a map, which is drawn now if no page has needed one before."""
-    return run if run.points is not None else finish.with_map(run)
 
 
 def write_outputs(run: Run, page: str | None) -> None:
@@ -120,23 +125,25 @@ def repaired(run: Run, *, with_report: bool) -> Run:
         InputError: see `report_data`; nothing was written.
     """
     if not is_published(run, with_report=with_report):
-        run = with_map(run) if with_report else run
-        write_outputs(run, render(run) if with_report else None)
+        page = None
+        if with_report:
+            run = finish.with_map(run)
+            page = render(run)
+        write_outputs(run, page)
     return run
 
 
 def _write_table(run: Run, path: epath.Path) -> None:
     """Writes the table of all rows, in parts, because the whole text may not fit into memory."""
     columns = _columns(run)
-    if len(run.columns) <= 1_000_000 // 64:
-        io.write(path, assignments.to_csv(columns))
-        return
     partial = path.parent / f".{path.name}.partial"
-    with open(partial, "w", encoding="utf-8", errors="surrogateescape") as file:
+    with partial.open("wb") as file:
         for rows in blocks(len(run.columns), 64):
             text = assignments.to_csv({title: cells[rows] for title, cells in columns.items()})
-            file.write(text if rows.start == 0 else text.split("\n", 1)[1])
-    os.replace(partial, path)
+            if rows.start:
+                text = text.partition("\n")[2]  # Its titles are there.
+            file.write(text.encode("utf-8", "surrogateescape"))
+    partial.replace(path)
 
 
 def _columns(run: Run) -> dict[str, assignments.Column]:
@@ -159,7 +166,8 @@ def _columns(run: Run) -> dict[str, assignments.Column]:
         called = {c: names.get(key(c), "") for c in np.unique(run.labels).tolist()}
         columns["name"] = np.array([called[cluster] for cluster in run.labels.tolist()])
     if run.made_by != "first":
-        columns["found"], columns["decided"] = run.columns["found"], run.columns["decided"]
+        columns["found"] = run.columns["found"]
+        columns["decided"] = run.columns["decided"]
     if run.shares is not None:
         columns["share"] = run.shares
     columns |= {title: _spread(run, cells) for title, cells in _described_columns(run).items()}
@@ -191,9 +199,8 @@ def _spread(run: Run, cells: assignments.Column) -> assignments.Column:
     """Returns n cells from those of the m described rows; the cells of other rows are ""."""
     if run.shown is None:
         return cells
-    texts = assignments.cells(cells)
     result = [""] * len(run.columns)
-    for row, text in zip(run.shown.tolist(), texts, strict=True):
+    for row, text in zip(run.shown.tolist(), assignments.cells(cells), strict=True):
         result[row] = text
     return result
 
@@ -214,18 +221,23 @@ def report_data(run: Run, dataset: Dataset | None = None) -> ReportData:
     Raises:
         InputError: the images of the run are not in their folder, or are others.
     """
-    run = with_map(run)
-    rows, fetch, folder, skipped = run.rows, None, None, run.skipped
+    run = finish.with_map(run)
+    rows = run.rows
+    skipped = run.skipped
+    fetch = folder = None
     if run.is_of_images and dataset is None and _has_pictures(run):
         dataset = training_images(run)
     if dataset is not None and dataset.shown is not None:
         shown = dataset.shown if run.shown is None else select(dataset.shown, run.shown)
-        fetch, folder, skipped = shown.fetch, _image_folder(run), dataset.skipped
-    names, repeated = run.names, None
+        fetch = shown.fetch
+        folder = _image_folder(run)
+        skipped = dataset.skipped
+    names = run.names
     if names is not None and run.shown is not None:
         names = tuple(names[row] for row in rows.tolist())
     elif run.shown is not None and not run.is_of_images:
         names = tuple(f"row {row}" for row in rows.tolist())
+    repeated = None
     if run.duplicates is not None and run.duplicates.n_groups:
         # Of all images, also where only the unlabeled ones are clustered.
         repeated = duplicates.Shown(run.duplicates, run.names, run.shown)
@@ -291,7 +303,8 @@ def _title(run: Run) -> str:
     """
     if not run.is_of_images:
         return pathlib.Path(str(run.results["provenance"]["features"])).name or "features"
-    called, files = run.images.get("config", "images"), start.name_of_files(run.config)
+    called = run.images.get("config", "images")
+    files = start.name_of_files(run.config)
     if files is None:
         return called
     return f"{files}, {called}" if run.is_trained else files
@@ -303,7 +316,7 @@ def _image_folder(run: Run) -> str | None:
     It is None for images in a zip, which a page cannot open, and for those that are not in files.
     """
     data = run.config["data"]
-    if data["name"] != "folder" or data["dir"] is None or "://" in data["dir"]:
+    if data["name"] != "folder":
         return None
     root = image_files.root(data["dir"]).resolve()
     return None if root.is_file() else root.as_uri() + "/"
@@ -338,11 +351,14 @@ def training_images(run: Run) -> Dataset:
     check_place(run)
     values = {**run.config, "data": {**run.config["data"], "cache_mb": 0.0}}  # Few are shown.
     config = parse_config(values)
-    data = config.data
     with checks.named({"data.dir": "the folder of the run"}):
-        if data.name == "folder" and run.names is not None:
-            return of_run(run, image_files.load(data, run.names))
-        return of_run(run, build.load_training_images(config, data))
+        if config.data.name == "folder":
+            dataset = image_files.load(config.data, run.names)
+        elif isinstance(config, PhotosConfig):
+            dataset = datasets.load(config.data)
+        else:  # Without the images that were held out for testing.
+            dataset, _ = splits.load(config.data, config.novel)
+    return of_run(run, dataset)
 
 
 def of_run(run: Run, dataset: Dataset) -> Dataset:
@@ -378,8 +394,7 @@ def with_gaps(dataset: Dataset, names: Sequence[str]) -> Dataset:
     gone = np.array([name not in place for name in names])
     if tuple(names) == dataset.sources:
         return dataset
-    rows = np.array([place.get(name, 0) for name in names])
-    whole = select(dataset, rows)
+    whole = select(dataset, np.array([place.get(name, 0) for name in names]))
 
     def fetch(indices: NDArray) -> NDArray:
         return np.where(gone[indices][:, None, None, None], GRAY, whole.fetch(indices)).astype("u1")

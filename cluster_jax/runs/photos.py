@@ -1,8 +1,8 @@
 """A run of photos: a pretrained network embeds them. Nothing is trained."""
 
+import functools
 from collections.abc import Callable
 
-import jax
 from etils import epath
 
 from cluster_jax.core import mesh as meshes
@@ -15,6 +15,7 @@ from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.build import Inputs
 from cluster_jax.runs.config import PhotosConfig
+from cluster_jax.runs.features import forward_of
 from cluster_jax.runs.store import Store
 
 
@@ -40,25 +41,20 @@ def prepare(
     start.print_start(inputs, workdir)
     store = stores.find(workdir, inputs, {workdirs.TRAIN_EMBEDDING: 0})
 
+    if workdirs.WEIGHTS not in store.recorded:  # New images get the network of the embedding.
+        store = store._replace(missing=tuple(store.files))
+
     def make(_: Callable[[], None]) -> Inputs[PhotosConfig]:
-        _embed_into(store, inputs)
+        if workdirs.agree(not store.missing, workdir):
+            stores.begin(store, inputs, {})
+            return inputs
+        encoder = build.encoder_of(config)
+        stores.begin(store, inputs, build.describe_encoder(encoder))
+        embed_all = functools.partial(embed, inputs, encoder)
+        stores.write(store, workdirs.TRAIN_EMBEDDING, encoder.checksum, embed_all)
         return inputs
 
     return store, make
-
-
-def _embed_into(store: Store, inputs: Inputs[PhotosConfig]) -> None:
-    """Writes the embedding into the workdir, if it is missing."""
-    if workdirs.WEIGHTS not in store.recorded:  # New images get the network of the embedding.
-        store = store._replace(missing=tuple(store.files))
-    if workdirs.agree(not store.missing, store.workdir):
-        stores.begin(store, inputs, {})
-        return
-    encoder = build.encoder_of(inputs.config)
-    stores.begin(store, inputs, build.describe_encoder(encoder))
-    stores.write(
-        store, workdirs.TRAIN_EMBEDDING, encoder.checksum, lambda kept: embed(inputs, encoder, kept)
-    )
 
 
 def embed(inputs: Inputs[PhotosConfig], encoder: Encoder, kept: Parts | None = None) -> Batch:
@@ -71,9 +67,5 @@ def embed(inputs: Inputs[PhotosConfig], encoder: Encoder, kept: Parts | None = N
     """
     mesh = meshes.make()
     size = min(inputs.config.eval.batch_size, inputs.dataset.size)
-    encode = encoder.on(mesh)
-
-    def forward(images: jax.Array) -> dict[str, jax.Array]:
-        return {"backbone": encode(images)}
-
+    forward = forward_of(encoder, mesh, "backbone")
     return embed_batches(forward, inputs.dataset, batch_size=size, mesh=mesh, kept=kept)

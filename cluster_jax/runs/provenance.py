@@ -25,11 +25,7 @@ _TRAINED = ("method", "batch_size", "nrcc", "clusters_given_to_training")
 
 
 def describe(
-    config: AnyConfig,
-    section: EvalConfig,
-    dataset: Dataset,
-    clustered: Dataset,
-    steps: int,
+    config: AnyConfig, section: EvalConfig, dataset: Dataset, clustered: Dataset, steps: int
 ) -> dict[str, Any]:
     """Returns the entry "provenance" of the results of a run: images, settings, uses of labels.
 
@@ -42,14 +38,18 @@ def describe(
         steps: number of training steps; 0: nothing was trained, and the entries of a training are
             None.
     """
-    finder, k, trained = section.method, section.kmeans.n_clusters, None
+    finder = section.method
+    k = section.kmeans.n_clusters
+    trained = dict.fromkeys(_TRAINED)
     # What the backbone or the features come from.
-    weights, network = config.network.weights, config.network.name
+    weights = config.network.weights
+    network = config.network.name
     if isinstance(config, RunConfig):
         trained = _training(config)
         if config.encoder is not None:
             encoder = pretrained.overrides(config.encoder)
-            weights, network = encoder["weights"], f"{network} on features of {encoder['name']}"
+            weights = encoder["weights"]
+            network = f"{network} on features of {encoder['name']}"
     is_given = dataset.labels is not None or k is not None or section.n_clusters is not None
     kmeans = "given" if is_given else f"as found by {summary.TITLES.get(finder, finder)}"
     bandwidth = "found" if section.bandwidth == "auto" else "given"
@@ -62,7 +62,7 @@ def describe(
         "steps": steps,
         "network": network,
         "pretrained": None if weights is None else pretrained.describe(weights),
-        **(trained if trained and steps else dict.fromkeys(_TRAINED)),
+        **trained,
         "labels_used_for": _uses_of_labels(config, dataset, counts=k is None),
         "number_of_clusters": {
             finder: "found" if section.n_clusters is None else "given",

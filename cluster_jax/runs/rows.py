@@ -7,27 +7,30 @@ import json
 import pathlib
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import jax
 import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
 from cluster_jax import __version__
 from cluster_jax.clustering import custom
-from cluster_jax.core import checks, io
+from cluster_jax.core import checks, devices, io
 from cluster_jax.core.arrays import blocks, normalize_rows
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import tables
 from cluster_jax.data.arrays import Shards
+from cluster_jax.data.images import FACTS
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import CLUSTERINGS, ClusterOptions, resolve
+from cluster_jax.runs import finish, page, provenance
+from cluster_jax.runs import run as records
+from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
-
-if TYPE_CHECKING:
-    from cluster_jax.runs.run import Run  # It loads JAX, without which bad input is told.
+from cluster_jax.runs.run import Run
 
 SAMPLE = 10_000  # rows that are described, of those that are read in blocks
 KMEANS = ("kmeans", "none")  # method and reduction that several processes compute together
@@ -66,10 +69,6 @@ def cluster(
             processes, and they do not share the folder, or the method is not k-means without a
             reduction. No file of the run has been written then.
     """
-    from cluster_jax.core import devices
-    from cluster_jax.runs import finish, page
-    from cluster_jax.runs import run as records
-
     x, shown, options = _prepared(features, options, seed)
     config = {
         **dataclasses.asdict(options),
@@ -92,8 +91,8 @@ def cluster(
             page.repaired(records.read(workdir), with_report=with_report)
         return workdir, finished["results"]
     started = time.perf_counter()
-    codes, say = None if labels is None else labels.codes, devices.say
-    result = clusters.find(features.values, options, seed=seed, shown=shown, progress=say)
+    codes = None if labels is None else labels.codes
+    result = clusters.find(features.values, options, seed=seed, shown=shown, progress=devices.say)
     devices.say("scoring ...")
     result = clusters.scored(x, result, codes, str(options.metric), seed)
     results = io.plain(
@@ -103,27 +102,21 @@ def cluster(
             "seconds": {"cluster": time.perf_counter() - started},
         }
     )
-    if devices.is_first():
-        about = {"config": io.plain(config), "workdir": workdir, "shown": shown}
-        run = _as_run(features, labels, x, options, result, **about)
-        run = dataclasses.replace(run, number=1, results=results)
-        _write(finish.with_map(run, x) if with_report and run.points is None else run, with_report)
-    return workdir, results
-
-
-def _write(run: "Run", with_report: bool) -> None:
-    """Writes the features and the first state of a run, and its outputs."""
-    from cluster_jax.core import devices
-    from cluster_jax.runs import page
-    from cluster_jax.runs import store as stores
-
+    if not devices.is_first():
+        return workdir, results
+    about = {"config": io.plain(config), "workdir": workdir, "shown": shown}
+    run = _as_run(features, labels, x, options, result, **about)
+    run = dataclasses.replace(run, number=1, results=results)
+    if with_report:
+        run = finish.with_map(run, x)
     devices.say("writing ...")
-    run.workdir.mkdir(parents=True, exist_ok=True)
-    io.write_json(run.workdir / workdirs.CONFIG, run.config)
+    workdir.mkdir(parents=True, exist_ok=True)
+    io.write_json(workdir / workdirs.CONFIG, run.config)
     if run.store is not None:
-        (run.workdir / stores.FEATURES).unlink(missing_ok=True)  # Left by a kill.
-        stores.append(run.workdir, run.store)
+        (workdir / stores.FEATURES).unlink(missing_ok=True)  # Left by a kill.
+        stores.append(workdir, run.store)
     page.publish(run, with_report=with_report)
+    return workdir, results
 
 
 def _prepared(
@@ -137,13 +130,11 @@ def _prepared(
         InputError: the features or an option cannot be used, the method needs all rows in memory,
             or several processes cannot compute it together.
     """
-    import jax
-
-    from cluster_jax.core import devices
-
     if features.described:
         devices.say(features.described)
-    x, shown, n = features.values, None, len(features.values)
+    x = features.values
+    n = len(x)
+    shown = None
     if isinstance(x, Shards):
         devices.say(f"reading {counted(n, 'row')} of {counted(x.shape[1], 'column')} ...")
         shown = np.sort(np.random.default_rng(seed).choice(n, min(n, SAMPLE), replace=False))
@@ -172,7 +163,7 @@ def _as_run(
     options: ClusterOptions,
     result: Clustering,
     **known: Any,
-) -> "Run":
+) -> Run:
     """Returns the first state of a run of embeddings, without its results.
 
     Args:
@@ -183,9 +174,8 @@ def _as_run(
         result: the clusters.
         known: three attributes of the run, which are passed on: `config`, `workdir` and `shown`.
     """
-    from cluster_jax.runs import finish
-
-    tree, every = result.tree, result.all_labels
+    tree = result.tree
+    every = result.all_labels
     return finish.first_state(
         result,
         result.cluster_labels if every is None else every,
@@ -212,8 +202,6 @@ def digests(x: NDArray) -> NDArray:
 
     All facts but the digest are zero or empty.
     """
-    from cluster_jax.data.images import FACTS
-
     facts = np.zeros(len(x), FACTS)
     for rows in blocks(*x.shape):
         for i, row in enumerate(np.ascontiguousarray(x[rows], np.float32), rows.start):
@@ -222,7 +210,7 @@ def digests(x: NDArray) -> NDArray:
 
 
 def read_rows(
-    run: "Run", path: str, array: str | None = None, ids: str | None = None
+    run: Run, path: str, array: str | None = None, ids: str | None = None
 ) -> tables.Table:
     """Reads new rows for a run of embeddings, see `tables.read_rows`.
 
@@ -237,7 +225,8 @@ def read_rows(
         InputError: the file cannot be used.
     """
     stored = run.results["provenance"]
-    columns, is_table = stored["feature_columns"], path.lower().endswith(tables.SUFFIXES)
+    columns = stored["feature_columns"]
+    is_table = path.lower().endswith(tables.SUFFIXES)
     if is_table and columns is not None and array is None:
         of_run = {} if ids else {"--ids must": "--ids (by default that of the run) must"}
         with checks.named(of_run):
@@ -309,13 +298,12 @@ def _provenance(
 
     `shown` are the indices of the described rows, None for all rows.
     """
-    from cluster_jax.runs import provenance
-
     unused = {"n_clusters"} if options.method == "kmeans" else {"n_clusters", "n_init"}
     if options.reduce == "none":
         unused |= {"n_components", "n_neighbors"}
     used = {k: v for k, v in dataclasses.asdict(options).items() if k not in unused}
-    bandwidth, n = "found" if options.bandwidth == "auto" else "given", len(features.values)
+    bandwidth = "found" if options.bandwidth == "auto" else "given"
+    n = len(features.values)
     rows_used = {}
     if isinstance(features.values, Shards) and shown is not None:
         of_all = {"all": n, "files": len(features.values.files), "in_report": len(shown)}

@@ -15,7 +15,7 @@ from cluster_jax.clustering import knn, placing, smooth
 from cluster_jax.clustering import tree as trees
 from cluster_jax.clustering.base import NO_CLUSTER, Assignment
 from cluster_jax.clustering.membership import Membership
-from cluster_jax.clustering.numbering import Event, State
+from cluster_jax.clustering.numbering import Event
 from cluster_jax.clustering.placing import ByTree, ByVotes, Placing, Voters
 from cluster_jax.core import arrays, io
 from cluster_jax.core.arrays import numeric
@@ -46,16 +46,9 @@ COLUMNS = np.dtype(
 )
 # What is known of an image or row that has left, about which a person has said something.
 DEPARTED = np.dtype([*COLUMNS.descr, ("digest", "u1", 32)])
-# Values of a run that its state stores as JSON, and those that are arrays, if there are any.
-_VALUES = (
-    *("made_by", "page", "config", "images", "results", "next_label", "updates"),
-    *("is_corrected", "events", "away", "skipped", "label_names"),
-)
-_ARRAYS = (
-    *("columns", "gone", "facts", "known", "truth", "shown", "points", "distances", "outliers"),
-    *("probabilities", "second_labels", "second_probabilities", "kmeans_labels"),
-    *("method_labels", "linkage", "tree", "class_threshold", "shares"),
-)
+# Attributes of a run that its state does not store, or stores in a form of their own. Of the others
+# arrays are stored as they are, and all else as JSON.
+_APART = ("workdir", "number", "store", "names", "placer", "named", "held", "duplicates")
 _VOTERS = "voters.rows"  # of the placer, which are not stored where they are the features
 
 
@@ -314,12 +307,6 @@ class Run:
         suggested = {key: name for key, name in suggested.items() if key in map(text, there)}
         return {**suggested, **named}
 
-    @property
-    def living(self) -> State:
-        """The clusters of the n rows and their past without events, for an update to go on from."""
-        label, since, apart = (self.columns[name] for name in ("label", "since", "apart"))
-        return State(label, since, apart, self.next_label, self.updates, ())
-
     def place(self, x: NDArray, labels: NDArray | None = None) -> Assignment:
         """Returns a current cluster for each new row; in novel class discovery, a class.
 
@@ -525,11 +512,12 @@ class Run:
         A state of the same number is replaced. New features must be in `store.FEATURES` before,
         because the state has the checksum of that file.
         """
-        about = {key: getattr(self, key) for key in _VALUES}
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        values = {name: value for name, value in values.items() if name not in _APART}
+        stored = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+        about = {name: value for name, value in values.items() if name not in stored}
         about |= {"named": list(self.named.items()), "held": sorted(self.held)}
         about["features"] = store.size_and_checksum(self.workdir)
-        stored = {key: getattr(self, key) for key in _ARRAYS}
-        stored = {key: value for key, value in stored.items() if value is not None}
         stored["about"] = np.array(json.dumps(io.plain(about)))
         if self.names is not None:
             text = "\0".join(self.names).encode("utf-8", "surrogateescape")
@@ -584,7 +572,8 @@ def _read(workdir: epath.Path, number: int) -> Run:
     stored: dict[str, Any] = io.read_arrays(workdir / f"run-{number}.npz")
     about = json.loads(stored.pop("about").item())
     about["named"] = {int(cluster): name for cluster, name in about["named"]}
-    about["held"], about["away"] = frozenset(about["held"]), tuple(about["away"])
+    about["held"] = frozenset(about["held"])
+    about["away"] = tuple(about["away"])
     about["skipped"] = tuple((name, why) for name, why in about["skipped"])
     about["events"] = tuple(
         Event(kind, cluster, rows, tuple(into)) for kind, cluster, rows, into in about["events"]
@@ -592,7 +581,7 @@ def _read(workdir: epath.Path, number: int) -> Run:
     if about["label_names"] is not None:
         about["label_names"] = tuple(about["label_names"])
     about["config"] = workdirs.with_located(about["config"], workdir, about["images"])
-    features, names = about.pop("features", (0, 0)), None
+    names = None
     if "names" in stored:
         text = stored.pop("names").tobytes().decode("utf-8", "surrogateescape")
         names = tuple(text.split("\0"))
@@ -603,7 +592,7 @@ def _read(workdir: epath.Path, number: int) -> Run:
     run = Run(
         workdir=workdir,
         number=number,
-        store=store.read(workdir, about["config"], features),
+        store=store.read(workdir, about["config"], about.pop("features")),
         names=names,
         placer=None,
         duplicates=duplicates.from_arrays(parts["duplicates"]) if parts["duplicates"] else None,

@@ -43,7 +43,8 @@ def undo(workdir: epath.PathLike, *, with_report: bool = True) -> Ended:
                 f"{workdir} must have an update or corrections to take back; got none (the last "
                 f"{records.KEPT} states are kept)"
             )
-        before, what = records.read(workdir, back=1), "damaged state"
+        before = records.read(workdir, back=1)
+        what = "damaged state"
         with contextlib.suppress(InputError):
             made_by = records.read(workdir).made_by
             what = {"first": "clustering"}.get(made_by, made_by)
@@ -103,16 +104,11 @@ def correct(
             run = dataclasses.replace(run, number=before.number + 1, made_by="corrections")
         else:
             run = before
-        if with_report:
-            run = page.with_map(run)
-        text = page.render(run) if with_report else None
-        if is_new or run.points is not before.points:
-            run.write()
-        page.write_outputs(run, text)
+        run = page.publish(run, with_report=with_report)
     values = {"workdir": str(workdir), "assignments": str(workdir / workdirs.ASSIGNMENTS)}
     lines = [f"corrections  {corrections.summary(before, run)}"]
     lines.append(f"assignments  {values['assignments']}")
-    if text is not None:
+    if with_report:
         values["report"] = str(workdir / workdirs.REPORT)
         lines.append(f"report       {values['report']}")
     return "\n".join(lines), values

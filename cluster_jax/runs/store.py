@@ -48,9 +48,7 @@ def size_and_checksum(workdir: epath.Path) -> tuple[int, int]:
     return len(rows), checksum(rows)
 
 
-def read(
-    workdir: epath.Path, config: Mapping[str, Any], known: tuple[int, int] = (0, 0)
-) -> NDArray | None:
+def read(workdir: epath.Path, config: Mapping[str, Any], known: tuple[int, int]) -> NDArray | None:
     """Returns all features `[s, d]` that a run has or had; None if they are not stored.
 
     The array may be a read-only memory map.
@@ -65,7 +63,8 @@ def read(
     Raises:
         DamagedFile: a file is not what was written, or the first embedding of images is gone.
     """
-    there, parts = buckets.names(workdir), list[NDArray]()
+    there = buckets.names(workdir)
+    parts = list[NDArray]()
     if "eval" in config:
         if workdirs.TRAIN_EMBEDDING not in there:
             raise io.DamagedFile(workdir / workdirs.TRAIN_EMBEDDING, "it is not there")
@@ -93,7 +92,8 @@ def append(workdir: epath.Path, rows: NDArray) -> None:
     """
     path = workdir / FEATURES
     known = np.load(path, mmap_mode="r") if path.exists() else rows[:0]
-    count, rows = len(known), np.ascontiguousarray(rows, known.dtype)
+    count = len(known)
+    rows = np.ascontiguousarray(rows, known.dtype)
     header = _header(rows, count + len(rows))
     if not path.exists():
         io.write(path, _header(rows, 0))
@@ -111,11 +111,13 @@ def _header(rows: NDArray, count: int) -> bytes:
 
     `rows` are any rows of the file: they give its dtype and number of columns.
     """
-    header, descr = streams.BytesIO(), np.lib.format.dtype_to_descr(rows.dtype)
-    shape = (count, *rows.shape[1:])
-    np.lib.format.write_array_header_1_0(
-        header, {"descr": descr, "fortran_order": False, "shape": shape}
-    )
+    header = streams.BytesIO()
+    values = {
+        "descr": np.lib.format.dtype_to_descr(rows.dtype),
+        "fortran_order": False,
+        "shape": (count, *rows.shape[1:]),
+    }
+    np.lib.format.write_array_header_1_0(header, values)
     return header.getvalue()
 
 
@@ -153,8 +155,8 @@ def find(workdir: epath.Path, inputs: Inputs[AnyConfig], files: Mapping[str, int
         InputError: the workdir has embeddings of other images or of another config, or a file is
             damaged (`DamagedFile`).
     """
-    images, values = workdirs.describe_images(inputs.dataset), inputs.config.values
-    made_from = workdirs.made_from(values, images)
+    images = workdirs.describe_images(inputs.dataset)
+    made_from = workdirs.made_from(inputs.config.values, images)
     recorded = workdirs.check_images(workdir, images)
     there = (workdirs.has_embedding(workdir / name, made_from, by) for name, by in files.items())
     missing = tuple(name for name, is_there in zip(files, there, strict=True) if not is_there)
@@ -175,7 +177,8 @@ def begin(store: Store, inputs: Inputs[AnyConfig], encoder: Mapping[str, Any]) -
     """
     if jax.process_index() != 0:
         return
-    config, workdir = inputs.config, store.workdir
+    config = inputs.config
+    workdir = store.workdir
     io.write_json(workdir / workdirs.CONFIG, config.values)
     digest = methods.digest(config.method.name) if isinstance(config, RunConfig) else None
     code = {} if digest is None else {"method": digest}
@@ -194,7 +197,7 @@ def begin(store: Store, inputs: Inputs[AnyConfig], encoder: Mapping[str, Any]) -
 
 
 def write(store: Store, name: str, checksum: str, make: Callable[[Parts], Batch]) -> None:
-    """Computes and writes an embedding if it is missing; parts of it are saved so that it resumes.
+    """Computes and writes a missing embedding; parts of it are saved so that it resumes.
 
     Args:
         store: embeddings of the run.
@@ -202,9 +205,8 @@ def write(store: Store, name: str, checksum: str, make: Callable[[Parts], Batch]
         checksum: checksum of the network, by which parts of an earlier call are known again.
         make: embeds the images; its argument is the location for parts of the embedding.
     """
-    if name in store.missing:
-        parts = Parts(store.workdir / name, f"{origin(store, name)}:{checksum}")
-        parts.finish(make(parts), origin(store, name))
+    parts = Parts(store.workdir / name, f"{origin(store, name)}:{checksum}")
+    parts.finish(make(parts), origin(store, name))
 
 
 def origin(store: Store, name: str) -> str:

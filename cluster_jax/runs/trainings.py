@@ -47,9 +47,7 @@ class Weights(NamedTuple):
 
 
 def prepare(
-    config: RunConfig,
-    workdir: epath.Path,
-    dataset: Dataset | None,
+    config: RunConfig, workdir: epath.Path, dataset: Dataset | None
 ) -> tuple[Store, Callable[[Callable[[], None]], Inputs[RunConfig]]]:
     """Builds a training and checks it with its images and its workdir; writes nothing.
 
@@ -70,7 +68,8 @@ def prepare(
     labels = tfds.Labels(workdir / workdirs.LABELS)
     stages = build_stages(config, workdir, dataset, labels)
     checkpoint.wait_for_all("loaded")  # One may have read labels for minutes that another has.
-    last, inputs = stages[-1], stages[-1].inputs
+    last = stages[-1]
+    inputs = last.inputs
     start.print_start(inputs, workdir, stages)
     steps = last.training.total_steps
     files: dict[str, int | str] = {
@@ -128,8 +127,8 @@ def _make_features(
     _end_at_once()
     if workdirs.ENCODER in store.missing and jax.process_index() == 0:
         kept = last.training.method.kept(state.params, state.model_state)
-        file, origin = store.workdir / workdirs.ENCODER, stores.origin(store, workdirs.ENCODER)
-        build.trained(last.inputs, *kept).save(file, origin)
+        origin = stores.origin(store, workdirs.ENCODER)
+        build.trained(last.inputs, *kept).save(store.workdir / workdirs.ENCODER, origin)
     if last.test is not None:
         _embed(store, workdirs.TEST_EMBEDDING, last, last.test, state)
     _embed(store, workdirs.TRAIN_EMBEDDING, last, last.training.dataset, state)
@@ -212,7 +211,8 @@ def build_stages(
         stages.append(built._replace(workdir=workdir / "stages" / stage_name))
     stages.append(last._replace(workdir=workdir))
     for stage, following in itertools.pairwise(stages):
-        _check_backbone(following, Weights(stage.config.name, _abstract_params(stage), None))
+        params = build.abstract_state(stage.training).params
+        _check_backbone(following, Weights(stage.config.name, params, None))
     return stages
 
 
@@ -244,8 +244,8 @@ def initial_weights(stages: list[BuiltRun], again: bool) -> Weights | None:
     elif name is not None:
         first = build.abstract_state(stages[0].training)
         stats = first.model_state.batch_stats["backbone"]
-        backbone_name = stages[0].config.network.name
-        new = pretrained.load(name, backbone_name, first.params["backbone"], stats)
+        network = stages[0].config.network.name
+        new = pretrained.load(name, network, first.params["backbone"], stats)
         weights = Weights(name, {"backbone": new[0]}, {"backbone": new[1]})
     else:
         return None
@@ -288,15 +288,18 @@ def start_from(state: State, source: Weights, name: str) -> tuple[State, str]:
     Returns:
         The state, and a message that lists copied parts, new parts, and unused parts.
     """
-    parts_of_run, earlier = _parts(state.params), _parts(source.params)
+    parts_of_run = _parts(state.params)
+    earlier = _parts(source.params)
     taken = [
         part for part in parts_of_run if _shapes(parts_of_run[part]) == _shapes(earlier.get(part))
     ]
     new, unused = ([p for p in parts if p not in taken] for parts in (parts_of_run, earlier))
-    params, stats = dict(state.params), dict(state.model_state.batch_stats)
+    params = dict(state.params)
+    stats = dict(state.model_state.batch_stats)
     for part in taken:
         if part in params:
-            params[part], stats[part] = source.params[part], source.stats[part]
+            params[part] = source.params[part]
+            stats[part] = source.stats[part]
         else:
             head = part.removeprefix("head ")
             params["heads"] = {**params["heads"], head: earlier[part]}
@@ -335,13 +338,10 @@ def read_weights(workdir: epath.PathLike) -> Weights:
     return Weights(str(workdir), state.params, state.model_state.batch_stats)
 
 
-def _abstract_params(stage: BuiltRun) -> Any:
-    return build.abstract_state(stage.training).params
-
-
 def _check_backbone(stage: BuiltRun, source: Weights) -> None:
     """Raises an `InputError` unless the backbones of a stage and its source have equal shapes."""
-    if _shapes(_abstract_params(stage)["backbone"]) != _shapes(source.params["backbone"]):
+    own = build.abstract_state(stage.training).params
+    if _shapes(own["backbone"]) != _shapes(source.params["backbone"]):
         raise InputError(
             f"{source.name} uses a different backbone from {stage.config.name}; give both the same "
             "network section"

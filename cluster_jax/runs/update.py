@@ -26,37 +26,18 @@ from cluster_jax.data import datasets, images
 from cluster_jax.data import folder as image_files
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.tables import Table
-from cluster_jax.encoding.embed import UNREADABLE, readable_rows
+from cluster_jax.encoding.embed import readable_images, readable_rows
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import ClusterOptions
-from cluster_jax.report import assignments
 from cluster_jax.runs import build, changes, finish, page, photos, provenance
 from cluster_jax.runs import rows as embeddings
 from cluster_jax.runs import run as records
 from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.changes import Ended
-from cluster_jax.runs.config import PhotosConfig, config_json, parse_config
+from cluster_jax.runs.config import PhotosConfig, parse_config
 from cluster_jax.runs.run import COLUMNS, DEPARTED, Run
-
-
-class Items(NamedTuple):
-    """The m images or rows of an updated run; the l that are known come first.
-
-    Attributes:
-        names: the name of each; None: they are numbered.
-        old: int64 `[l]`, ascending, the indices of the first l in `_Comparison.run`: an index from
-            the size of the run before the update on is that of a row that has returned.
-        rows: int64 `[m]`, the row of each in the store of features, of which the new ones become
-            the last rows.
-        facts: `[m]`, facts about each, see `Run.facts`.
-    """
-
-    names: tuple[str, ...] | None
-    old: NDArray
-    rows: NDArray
-    facts: NDArray
 
 
 class _Comparison(NamedTuple):
@@ -78,52 +59,71 @@ class _Comparison(NamedTuple):
     names: tuple[str, ...] | None
     facts: NDArray
 
-    def items(self, is_kept: NDArray) -> Items:
-        """Returns what an updated run has: the rows of `run` that stay, then all new ones.
+    def joined(self, is_kept: NDArray) -> tuple[Run, NDArray]:
+        """Returns the run with the rows that stay, and after them all new ones.
+
+        The new rows become the last ones of the store of features, which still lacks them, and have
+        no cluster yet. All else but names, facts and decisions about rows that leave is as before.
 
         Args:
             is_kept: bool `[n]`, the rows of `run` that stay, also where they are not present.
+
+        Returns:
+            The run, and the indices of the rows that stay, int64, ascending: an index from the size
+            of the run before the update on is that of a row that has returned.
         """
-        old, names = np.flatnonzero(is_kept), None
-        assert self.run.facts is not None
-        assert self.run.store is not None
-        if self.names is not None and self.run.names is not None:
+        run = self.run
+        old = np.flatnonzero(is_kept)
+        assert run.facts is not None
+        assert run.store is not None
+        names = None
+        if self.names is not None and run.names is not None:
             places = zip(old.tolist(), self.known[old].tolist(), strict=True)
-            known = (self.run.names[row] if i < 0 else self.names[i] for row, i in places)
+            known = (run.names[row] if i < 0 else self.names[i] for row, i in places)
             names = (*known, *(self.names[i] for i in self.new.tolist()))
-        added = len(self.run.store) + np.arange(len(self.new))
-        rows = np.concatenate([self.run.columns["row"][old], added])
-        facts = np.concatenate([self.run.facts[old], self.facts[self.new]])
-        return Items(names, old, rows, facts)
+        added = np.zeros(len(self.new), COLUMNS)
+        added["row"] = len(run.store) + np.arange(len(added))
+        added["since"] = run.updates + 1
+        after = dataclasses.replace(
+            run,
+            names=names,
+            columns=np.concatenate([run.columns[old], added]),
+            facts=np.concatenate([run.facts[old], self.facts[self.new]]),
+            gone=np.concatenate([run.gone, _kept_decisions(run, old)]),
+        )
+        return after, old
 
 
-def _compare(
-    run: Run, names: Sequence[str] | None, facts: NDArray, *, may_be_renamed: bool
-) -> _Comparison:
+def _compare(run: Run, names: Sequence[str] | None, facts: NDArray) -> _Comparison:
     """Compares the present photos or rows with a run, by contents and names.
+
+    Equal content under another name is the same photo; of embeddings it is another row.
 
     Args:
         run: the run before the update, with facts; its names are, of photos, absolute paths.
         names: the names of the m present ones, as those of `run`; None: they are numbered.
         facts: `[m]` of `data.images.FACTS`, facts about the present ones.
-        may_be_renamed: whether equal content under another name is the same photo.
     """
     names = None if names is None else tuple(names)
     assert run.facts is not None
     known = _matched(_keys(run.facts, run.names), _keys(facts, names))
-    if may_be_renamed:
-        left, free = np.flatnonzero(known < 0), np.setdiff1d(np.arange(len(facts)), known)
+    if run.is_of_images:
+        left = np.flatnonzero(known < 0)
+        free = np.setdiff1d(np.arange(len(facts)), known)
         place = _matched(_keys(run.facts[left]), _keys(facts[free]))
         known[left[place >= 0]] = free[place[place >= 0]]
     new = np.setdiff1d(np.arange(len(facts)), known)
     place = _matched(_keys(run.gone), _keys(facts[new]))
     back = new[place[place >= 0]]
     columns = run.gone[place >= 0][list(COLUMNS.names or ())].astype(COLUMNS)
+    every = None
+    if run.names is not None and names is not None:
+        every = (*run.names, *(names[i] for i in back.tolist()))
     run = dataclasses.replace(
         run,
         columns=np.concatenate([run.columns, columns]),
         facts=np.concatenate([run.facts, facts[back]]),
-        names=None if run.names is None else (*run.names, *((names or ())[i] for i in back)),
+        names=every,
         gone=run.gone[place < 0],
     )
     return _Comparison(run, np.concatenate([known, back]), np.setdiff1d(new, back), names, facts)
@@ -132,7 +132,9 @@ def _compare(
 def _keys(facts: NDArray, names: Sequence[str] | None = None) -> list[tuple[bytes, str]]:
     """Returns what `_matched` compares: contents, and names, if there are any."""
     contents = (digest.tobytes() for digest in facts["digest"])
-    return list(zip(contents, [""] * len(facts) if names is None else names, strict=True))
+    if names is None:
+        names = [""] * len(facts)
+    return list(zip(contents, names, strict=True))
 
 
 def _matched(known: Sequence[Any], now: Sequence[Any]) -> NDArray:
@@ -190,24 +192,23 @@ def update_photos(
         InputError: the run or the photos cannot be used, or another process uses the workdir; no
             state was written.
     """
-    workdir, started = workdirs.of_run(checks.local(workdir)), time.perf_counter()
+    started = time.perf_counter()
+    workdir = workdirs.of_run(checks.local(workdir))
     with workdirs.locked(workdir):
         before = records.read(workdir)
         inputs, comparison, is_kept = _compare_photos(before, folders)
         _confirm(before, int((~is_kept).sum()), confirmed, "name the folder in which they are now")
         comparison, made, skipped = _embedded(comparison, inputs)
-        items, dataset = _photos_now(comparison, is_kept, inputs)
+        after, old = comparison.joined(is_kept)
+        after, dataset = _photos_now(after, comparison, old, inputs)
         dataset = dataset._replace(skipped=(*dataset.skipped, *skipped))
-        inputs, config = inputs._replace(dataset=dataset), inputs.config
-        changed: dict[str, Any] = {"config": config.values, "away": comparison.run.away}
-        changed["skipped"] = dataset.skipped
-        if not (refit or _differs(before, items)):
-            run = dataclasses.replace(before, **changed)
-            return _unchanged(before, run, with_report=with_report)
-        if not len(items.rows):
+        after = dataclasses.replace(after, skipped=dataset.skipped)
+        if not (refit or _differs(before, after)):
+            return _unchanged(before, after, with_report=with_report)
+        if not len(after.columns):
             raise InputError(f"PHOTOS must have an image that can be read; got none of {workdir}")
-        run = dataclasses.replace(comparison.run, **changed)
-        run, clustering = _updated(before, run, items, made, refit=refit)
+        run, clustering = _updated(before, after, old, made, refit=refit)
+        inputs = inputs._replace(dataset=dataset)
         run = _scored_photos(run, inputs, clustering, time.perf_counter() - started)
         stores.append(workdir, made)
         return _write_next_state(before, run, dataset=dataset, with_report=with_report, refit=refit)
@@ -262,31 +263,33 @@ def _compare_photos(
         )
     if len(present) > 1 and any(name.endswith(".zip") for name in present):
         raise InputError(f"PHOTOS must be left out for a run of a .zip; got {present[-1]}")
-    config = _in_folders(config, present)
+    place = "\n".join(present)
     # Few are decoded: those that are new, and those that the report shows.
     with checks.named({"data.dir": "PHOTOS"}):
-        dataset = datasets.load(dataclasses.replace(config.data, cache_mb=0.0))
+        dataset = datasets.load(dataclasses.replace(config.data, dir=place, cache_mb=0.0))
     dataset = build.load_photos(config, dataset).dataset
     assert dataset.facts is not None
-    facts, root = dataset.facts(np.arange(dataset.size)), image_files.root(str(config.data.dir))
+    root = image_files.root(place)
     paths = [os.path.abspath(root / name) for name in dataset.sources or ()]
     run = dataclasses.replace(run, names=changes.paths(run))
-    comparison = _compare(run, paths, facts, may_be_renamed=True)
-    is_kept, away = comparison.known >= 0, list[str]()
+    comparison = _compare(run, paths, dataset.facts(np.arange(dataset.size)))
+    is_kept = comparison.known >= 0
+    away = list[str]()
+    names = comparison.run.names or ()
     for folder in own.split("\n"):
-        inside = np.array([path.startswith(folder + os.sep) for path in comparison.run.names or ()])
+        inside = np.array([path.startswith(folder + os.sep) for path in names], bool)
         is_there = any(path.startswith(folder + os.sep) for path in paths)
         # Where most of its photos are elsewhere, the folder has moved.
-        if (
-            inside.any()
-            and not is_there
-            and 2 * (comparison.known[inside] >= 0).sum() < inside.sum()
-        ):
+        has_moved = 2 * (comparison.known[inside] >= 0).sum() >= inside.sum()
+        if not is_there and not has_moved:
             is_kept |= inside
             away.append(folder)
-    config = _in_folders(config, [name for name in folders if name in present or name in away])
+    place = "\n".join(name for name in folders if name in present or name in away)
+    values = {**config.values, "data": {**config.values["data"], "dir": place}}
+    now = parse_config(values, config.name)
+    assert isinstance(now, PhotosConfig)
     run = dataclasses.replace(comparison.run, away=tuple(away))
-    return build.Inputs(config, dataset, None), comparison._replace(run=run), is_kept
+    return build.Inputs(now, dataset, None), comparison._replace(run=run), is_kept
 
 
 def _folders(own: str, more: Sequence[str]) -> list[str]:
@@ -299,8 +302,7 @@ def _folders(own: str, more: Sequence[str]) -> list[str]:
     Raises:
         InputError: one of `more` does not exist.
     """
-    missing = [name for name in more if not os.path.exists(os.path.expanduser(name))]
-    if missing:
+    if missing := [name for name in more if not os.path.exists(os.path.expanduser(name))]:
         raise InputError(f"PHOTOS must be folders or files of images; got no {missing[0]}")
     added = [str(workdirs.normalized(name)) for name in more]
     every = list(dict.fromkeys([*own.split("\n"), *added]))
@@ -310,15 +312,6 @@ def _folders(own: str, more: Sequence[str]) -> list[str]:
         for name, path in zip(every, inside, strict=True)
         if not any(path != other and path.startswith(other) for other in inside)
     ]
-
-
-def _in_folders(config: PhotosConfig, folders: Sequence[str]) -> PhotosConfig:
-    """Returns a config with these folders as `data.dir`."""
-    values = config_json(config.values)
-    values["data"] = {**values["data"], "dir": "\n".join(folders)}
-    parsed = parse_config(values, config.name)
-    assert isinstance(parsed, PhotosConfig)
-    return parsed
 
 
 def _embedded(
@@ -335,34 +328,32 @@ def _embedded(
         return comparison, comparison.run.store[:0], ()
     fresh = images.select(inputs.dataset, comparison.new)
     made = photos.embed(inputs._replace(dataset=fresh), comparison.run.encoder())
-    is_bad = made.get(UNREADABLE, np.zeros(len(comparison.new), bool))
-    skipped = images.without(fresh, is_bad).skipped
-    return (
-        comparison._replace(new=comparison.new[~is_bad]),
-        readable_rows(made)["backbone"],
-        skipped,
-    )
+    rows = readable_rows({**made, "index": comparison.new})
+    comparison = comparison._replace(new=rows["index"])
+    return comparison, rows["backbone"], readable_images(fresh, made).skipped
 
 
 def _photos_now(
-    comparison: _Comparison, is_kept: NDArray, inputs: build.Inputs[PhotosConfig]
-) -> tuple[Items, Dataset]:
-    """Returns the photos of the updated run, as items and as a data set in the same order.
+    after: Run, comparison: _Comparison, old: NDArray, inputs: build.Inputs[PhotosConfig]
+) -> tuple[Run, Dataset]:
+    """Returns the updated run with the new config, and its photos as a data set in the same order.
 
     Names are relative to the folder of the new config. Photos that are away are gray.
 
     Args:
+        after: the run with the photos of now, whose names are absolute paths.
         comparison: see `_compare_photos`, without unreadable photos.
-        is_kept: bool `[n]`, the rows of `comparison.run` that stay.
+        old: int `[l]`, indices in `comparison.run` of the photos that stay.
         inputs: the photos that are there.
     """
-    items, root = comparison.items(is_kept), image_files.root(str(inputs.config.data.dir))
-    names = tuple(os.path.relpath(path, root) for path in items.names or ())
+    root = image_files.root(str(inputs.config.data.dir))
+    names = tuple(os.path.relpath(path, root) for path in after.names or ())
     sources = tuple(os.path.relpath(path, root) for path in comparison.names or ())
-    known = comparison.known[items.old]
+    known = comparison.known[old]
     dataset = inputs.dataset._replace(sources=sources, unreadable=None, skipped=())
     dataset = images.select(dataset, np.concatenate([known[known >= 0], comparison.new]))
-    return items._replace(names=names), page.with_gaps(dataset, names)
+    after = dataclasses.replace(after, names=names, config=inputs.config.values)
+    return after, page.with_gaps(dataset, names)
 
 
 def _scored_photos(
@@ -379,11 +370,14 @@ def _scored_photos(
         seconds: seconds that the update took so far.
     """
     assert run.store is not None
-    named, dataset = run.results.get("suggested_names") or {}, inputs.dataset
+    named = run.results.get("suggested_names") or {}
+    dataset = inputs.dataset
     embedding = {"backbone": run.store[run.columns["row"]]}
     features = {workdirs.TRAIN_EMBEDDING: embedding}
     clustering = _own_clusters(run, clustering)
-    found = finish.Found(inputs, features, dataset, embedding, clustering, None, 0.0)
+    started = time.perf_counter()
+    repeated = finish.find_duplicates(dataset, embedding["backbone"])
+    found = finish.Found(inputs, features, dataset, embedding, clustering, repeated, started)
     run = dataclasses.replace(run, truth=dataset.labels, label_names=dataset.label_names)
     run = finish.complete(found, run, seconds=seconds)
     suggested = run.results["suggested_names"] or {}
@@ -424,20 +418,22 @@ def update_rows(
     workdir = workdirs.of_run(checks.local(workdir))
     with workdirs.locked(workdir):
         before = records.read(workdir)
-        options, x = _row_options(before), before.all_features
+        options = _row_options(before)
+        x = before.all_features
         values = x if table is None else table.values[:]
         comparison = _compare_rows(before, values, table)
         is_kept = comparison.known >= 0
         if add:
-            names, asked = comparison.run.names or [""] * len(is_kept), set(comparison.names or ())
+            names = comparison.run.names or [""] * len(is_kept)
+            asked = set(comparison.names or ())
             is_kept |= np.array([name not in asked for name in names], bool)
         do = "give the file that has all rows, or --add for new ones"
         _confirm(before, int((~is_kept).sum()), confirmed, do)
-        items = comparison.items(is_kept)
-        if not (refit or _differs(before, items)):
+        after, old = comparison.joined(is_kept)
+        if not (refit or _differs(before, after)):
             return _unchanged(before, before, with_report=with_report)
         made = embeddings.rows_of(values[comparison.new].astype(x.dtype), options)
-        run, clustering = _updated(before, comparison.run, items, made, refit=refit)
+        run, clustering = _updated(before, after, old, made, refit=refit)
         run = _scored_rows(run, clustering, options)
         stores.append(workdir, made)
         return _write_next_state(before, run, dataset=None, with_report=with_report, refit=refit)
@@ -477,7 +473,7 @@ def _compare_rows(run: Run, values: NDArray, table: Table | None) -> _Comparison
     """
     if table is None:
         assert run.facts is not None
-        return _compare(run, run.names, run.facts, may_be_renamed=False)
+        return _compare(run, run.names, run.facts)
     with checks.named({"X must": "--features must"}):
         run.checked(values)
     if run.names is not None and table.names is None:
@@ -486,7 +482,7 @@ def _compare_rows(run: Run, values: NDArray, table: Table | None) -> _Comparison
             "--ids"
         )
     names = None if run.names is None else table.names
-    return _compare(run, names, embeddings.digests(values), may_be_renamed=False)
+    return _compare(run, names, embeddings.digests(values))
 
 
 def _scored_rows(run: Run, clustering: Clustering, options: ClusterOptions) -> Run:
@@ -497,21 +493,23 @@ def _scored_rows(run: Run, clustering: Clustering, options: ClusterOptions) -> R
         clustering: a new clustering of its rows, whose clusters are replaced by those of `run`.
         options: how the rows were clustered.
     """
-    x, results = run.all_features, dict(run.results)
-    clustering, metric = _own_clusters(run, clustering), str(options.metric)
+    x = run.all_features
+    results = dict(run.results)
+    clustering = _own_clusters(run, clustering)
+    metric = str(options.metric)
     clustering = clusters.scored(x, clustering, None, metric, run.config["seed"])
     results["metrics"] = {options.method: clustering.metrics}
     results["provenance"] = {
         **{**results["provenance"], "rows": len(x), "labels_used_for": []},
         **provenance.environment(),
     }
-    points = clustering.points if clustering.points.size else None
-    return dataclasses.replace(run, results=io.plain(results), points=points, truth=None)
+    return dataclasses.replace(run, results=io.plain(results), truth=None)
 
 
-def _differs(run: Run, items: Items) -> bool:
-    """Returns whether the items of an update differ from a run: new, gone, renamed or changed."""
-    return items.names != run.names or not np.array_equal(items.rows, run.columns["row"])
+def _differs(before: Run, after: Run) -> bool:
+    """Returns whether a photo or row is new, gone, renamed or changed."""
+    is_same = np.array_equal(after.columns["row"], before.columns["row"])
+    return after.names != before.names or not is_same
 
 
 def _unchanged(before: Run, run: Run, *, with_report: bool) -> Ended:
@@ -526,9 +524,7 @@ def _unchanged(before: Run, run: Run, *, with_report: bool) -> Ended:
         with_report: whether the page is among the outputs that are written again.
     """
     if run.config != before.config:
-        run.write()
-        has_page = (run.workdir / workdirs.REPORT).exists()
-        page.write_outputs(run, page.render(run) if has_page else None)
+        page.publish(run, with_report=(run.workdir / workdirs.REPORT).exists())
     elif not page.is_published(run, with_report=with_report):
         # A kill came between the state and its outputs, or outputs were deleted.
         changes.write_last(run)
@@ -542,55 +538,51 @@ def _unchanged(before: Run, run: Run, *, with_report: bool) -> Ended:
 
 
 def _updated(
-    before: Run, run: Run, items: Items, made: NDArray, *, refit: bool
+    before: Run, after: Run, old: NDArray, made: NDArray, *, refit: bool
 ) -> tuple[Run, Clustering]:
     """Returns the updated run, whose clusters keep their numbers, and a new clustering of its rows.
 
     Args:
         before: the newest written state.
-        run: the same state, with the returned rows appended, see `_Comparison.run`.
-        items: the rows of the updated run.
-        made: float `[l, d]`, features of the l new rows, in their order in `items`.
+        after: the run with the rows of now, see `_Comparison.joined`, which also returns `old`.
+        old: int `[l]`, indices of the rows that stay.
+        made: float `[m, d]`, features of the m new rows, in their order in `after`.
         refit: whether all rows are clustered anew, and matched to the known clusters.
     """
-    n_old, now = len(items.old), run.updates + 1
-    columns = np.zeros(len(items.rows), COLUMNS)
-    columns[:n_old], columns["since"][n_old:] = run.columns[items.old], now
-    columns["row"] = items.rows
+    n_old = len(old)
+    columns = after.columns
+    label, since, apart = (columns[name][:n_old].copy() for name in ("label", "since", "apart"))
+    living = numbering.State(label, since, apart, after.next_label, after.updates)
+    is_fixed = columns["decided"] | np.isin(columns["label"], list(after.held))
+    is_fixed[n_old:] = False
     assert before.store is not None
     after = dataclasses.replace(
-        run,
+        after,
         store=np.concatenate([before.store, made]),
-        columns=columns,
-        names=items.names,
-        facts=items.facts,
-        gone=np.concatenate([run.gone, _kept_decisions(run, items.old)]),
-        updates=now,
+        updates=after.updates + 1,
         points=None,
         probabilities=None,
     )
     x = after.all_features
-    is_fixed = columns["decided"] | np.isin(columns["label"], list(run.held))
-    is_fixed[n_old:] = False
-
-    clustering = clusters.find(x, run.options, seed=run.config["seed"])
+    clustering = clusters.find(x, after.options, seed=after.config["seed"])
     assert clustering.tree is not None
-    state = clustering.tree.numbered(run.living.of(items.old), x, is_fixed[:n_old])
+    state = clustering.tree.numbered(living, x, is_fixed[:n_old])
     told = state.events
     if refit:
         state = numbering.refit(state, clustering.tree.labels_, is_fixed)
         told += state.events
-    columns["label"], columns["apart"] = state.ids, state.apart
+    columns["label"] = state.ids
+    columns["apart"] = state.apart
     columns["found"] = np.where(columns["decided"], columns["found"], state.ids)
-    had, born = before.labels, {event.id for event in told if event.kind == numbering.EMERGED}
-    stayed = had[items.old[items.old < len(had)]]
-    events = numbering.events(stayed, state.ids, born, had=had)
-    placer = finish.placer_of(clustering, x, run.options, of_images=run.is_of_images)
+    born = {event.id for event in told if event.kind == numbering.EMERGED}
+    had = before.labels
+    stayed = had[old[old < len(had)]]
+    placer = finish.placer_of(clustering, x, after.options, of_images=after.is_of_images)
     assert isinstance(placer, ByTree)
     after = dataclasses.replace(
         after,
         next_label=state.next_id,
-        events=events,
+        events=numbering.events(stayed, state.ids, born, had=had),
         placer=dataclasses.replace(placer, labels=state.ids.copy()),
         tree=clustering.tree.linkage_,
         probabilities=clustering.tree.probabilities_,
@@ -607,7 +599,8 @@ def _kept_decisions(run: Run, kept: NDArray) -> NDArray:
         run: the run with all rows of which some leave.
         kept: int `[l]`, indices of the rows that stay.
     """
-    columns, is_said = run.columns, run.columns["decided"].copy()
+    columns = run.columns
+    is_said = columns["decided"].copy()
     is_said |= np.isin(columns["label"], list(run.held))
     is_said[kept] = False
     left = np.zeros(is_said.sum(), DEPARTED)
@@ -646,15 +639,10 @@ def _write_next_state(
     Returns:
         The message, and the values for `--json`.
     """
-    file = run.workdir / workdirs.CHANGES
     if run.is_corrected:
         run = finish.scored(run)
     run = dataclasses.replace(run, number=before.number + 1, made_by="update", page=None)
-    if with_report:
-        run = finish.with_map(run)
-    table, text = changes.table(before, run), page.render(run, dataset) if with_report else None
-    run.write()
-    io.write(file, assignments.to_csv(table))
-    page.write_outputs(run, text)
+    table = changes.table(before, run)
+    page.publish(run, with_report=with_report, dataset=dataset, changed=table)
     values = changes.values(run, collections.Counter(table["change"]), refit=refit)
     return changes.words(run, values), values

@@ -21,14 +21,17 @@ from cluster_jax.data.images import Dataset
 
 CONFIG, IMAGES = "config.json", "images.json"
 # Outputs, which no command reads.
-RESULTS, ASSIGNMENTS, REPORT = "results.json", "assignments.csv", "report.html"
+RESULTS = "results.json"
+ASSIGNMENTS = "assignments.csv"
+REPORT = "report.html"
 DUPLICATES, CHANGES = "duplicates.csv", "changes.csv"
 STATE = re.compile(r"run-([0-9]+)\.npz")  # a state of a finished run, see `run.Run`
 _OF_OLDER_VERSIONS = ("clusters.npz", "clusterer.npz")
 WEIGHTS = "weights_sha256"  # in images.json: of a pretrained network that is not trained
 # Embeddings of the training images, of held-out test images, and of the training images by the
 # network with which the last stage starts.
-TRAIN_EMBEDDING, TEST_EMBEDDING = "embedding.npz", "embedding_test.npz"
+TRAIN_EMBEDDING = "embedding.npz"
+TEST_EMBEDDING = "embedding_test.npz"
 INITIAL_EMBEDDING = "embedding_before.npz"
 # Features of images that a run trains on, and of held-out test images.
 TRAIN_FEATURES, TEST_FEATURES = "features.npz", "features_test.npz"
@@ -117,25 +120,6 @@ def normalized(path: str | None) -> str | None:
     return "\n".join(os.path.abspath(os.path.expanduser(line)) for line in lines if line)
 
 
-def images_dir(path: str | None, workdir: epath.Path, images: Mapping[str, Any]) -> str | None:
-    """Returns where the images of a run are now, see `with_located`.
-
-    Args:
-        path: `data.dir` of the run, absolute paths, one a line; or None, which stays.
-        workdir: where the run is now.
-        images: content of its `images.json`; without the path of the workdir, `path` stays.
-    """
-    before, now = images.get("workdir"), os.path.abspath(workdir)
-    if path is None or "://" in path or before is None:
-        return path
-
-    def moved(line: str) -> str:
-        beside = os.path.normpath(os.path.join(now, os.path.relpath(line, before)))
-        return beside if not os.path.exists(line) and os.path.exists(beside) else line
-
-    return "\n".join(map(moved, path.split("\n")))
-
-
 def with_located(
     config: Mapping[str, Any], workdir: epath.Path, images: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -151,9 +135,17 @@ def with_located(
         workdir: the folder of the run now.
         images: content of its `images.json`, which has the path of the workdir at that time.
     """
-    if "eval" not in config:
+    path = config["data"]["dir"] if "eval" in config else None
+    before = images.get("workdir")
+    if path is None or "://" in path or before is None:
         return dict(config)
-    place = images_dir(config["data"]["dir"], workdir, images)
+    now = os.path.abspath(workdir)
+
+    def moved(line: str) -> str:
+        beside = os.path.normpath(os.path.join(now, os.path.relpath(line, before)))
+        return beside if not os.path.exists(line) and os.path.exists(beside) else line
+
+    place = "\n".join(map(moved, path.split("\n")))
     return {**config, "data": {**config["data"], "dir": place}}
 
 
@@ -197,11 +189,10 @@ def about(workdir: epath.PathLike) -> dict[str, Any] | None:
     path = workdir / f"run-{numbers[-1]}.npz"
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            values = json.loads(stored["about"].item())
+            return json.loads(stored["about"].item())
     except Exception as error:  # zipfile and zlib have errors of their own.
         otherwise = after_damage(workdir, numbers)
         raise io.DamagedFile(path, "its arrays cannot be read", otherwise) from error
-    return values
 
 
 def after_damage(workdir: epath.Path, numbers: list[int], back: int = 0) -> str:
@@ -250,7 +241,8 @@ def of_run(path: epath.PathLike) -> epath.Path:
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"path must be the workdir of a finished run; got {path!r}")
     workdir = buckets.path(path)
-    there, problem = buckets.names(workdir), None
+    there = buckets.names(workdir)
+    problem = None
     if not workdir.exists():
         problem = "which does not exist"
     elif workdir.is_file():
@@ -305,21 +297,15 @@ def check_folder(workdir: epath.PathLike) -> None:
         io.check_writable(workdir)
 
 
-def claim(
-    workdir: epath.Path,
-    config: Mapping[str, Any],
-    *,
-    compared: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
-) -> dict[str, Any] | None:
+def claim(workdir: epath.Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
     """Checks that a run of `config` may use a workdir, and returns its finished run, if any.
 
-    Nothing is written or locked.
+    Nothing is written or locked. Of a run of images, only the `training_part` must be equal.
 
     Args:
         workdir: folder of the run; need not exist.
         config: everything that the result depends on, as JSON values. The caller then writes it to
             `config.json`, before any other file.
-        compared: selects the part of a config that must be equal to resume a run.
 
     Returns:
         The values of `about` for the finished run; None if there is none.
@@ -346,7 +332,7 @@ def claim(
         stored = stored_config(workdir)
     except io.DamagedFile as error:
         raise InputError(f"{error}, or choose another folder") from error
-    _check_same(workdir, stored, json.loads(json.dumps(config)), compared)
+    _check_same(workdir, stored, json.loads(json.dumps(config)))
     return about(workdir)
 
 
@@ -532,26 +518,23 @@ def has_embedding(file: epath.Path, fingerprint: str, step: int | str) -> bool:
     return made_at == str(step)
 
 
-def _check_same(
-    workdir: epath.Path,
-    stored: Mapping[str, Any],
-    config: Mapping[str, Any],
-    compared: Callable[[Mapping[str, Any]], Mapping[str, Any]],
-) -> None:
+def _check_same(workdir: epath.Path, stored: Mapping[str, Any], config: Mapping[str, Any]) -> None:
     """Raises an `InputError` if a workdir has a run of another config, or of another command.
 
     Args:
         workdir: folder of the run, for messages.
         stored: the config of the run.
         config: the config that a user gives, after a round trip through JSON.
-        compared: see `claim`.
     """
     # `cluster` evaluates no network, and only a training trains.
     if any((section in stored) != (section in config) for section in ("eval", "train")):
         raise InputError(f"{workdir} contains a run of another command; choose another folder")
     if stored.keys() != config.keys():
         raise older_version(workdir)
-    if differing := difference(compared(stored), compared(config)):
+    if "eval" in config:
+        stored = training_part(stored)
+        config = training_part(config)
+    if differing := difference(stored, config):
         do = "choose another folder"
         if differing.startswith("data.dir") and "train" not in config:
             do = f"`cluster-jax update --workdir={workdir} FOLDER` takes moved photos, or {do}"

@@ -393,7 +393,8 @@ def norm_ratio(part: Position, whole: Position) -> Array:
         >>> round(ratio.item(), 3)
         0.6
     """
-    part_norm, norm = jnp.sqrt(sum_of_squares(part)), jnp.sqrt(sum_of_squares(whole))
+    part_norm = jnp.sqrt(sum_of_squares(part))
+    norm = jnp.sqrt(sum_of_squares(whole))
     return jnp.minimum(part_norm / jnp.where(norm > 0, norm, 1), 1)
 
 

@@ -61,7 +61,8 @@ def train(
         Collapsed: see `TrainConfig.on_collapse`.
         Preempted: after SIGTERM or SIGINT; the state is saved.
     """
-    section, total_steps, is_main = run.train, run.total_steps, jax.process_index() == 0
+    section = run.train
+    total_steps = run.total_steps
     with contextlib.ExitStack() as stack:
         folder = epath.Path(workdir) / checkpoint.FOLDER
         checkpoints = checkpoint.Checkpoints(folder, keep=section.keep_checkpoints)
@@ -77,7 +78,7 @@ def train(
         step_function = make_step(run.method, run.optimizer, run.mesh)
         resident = _resident(run.dataset, run.mesh)
         earlier = [line for line in read_log(workdir) if line["step"] <= start]
-        log = Log(workdir, step=start, records=earlier) if is_main else None
+        log = Log(workdir, step=start, records=earlier) if jax.process_index() == 0 else None
         progress = Progress(run, log, start, earlier)
         stack.enter_context(contextlib.closing(progress))
         for step, batch in zip(range(start + 1, total_steps + 1), stream, strict=True):

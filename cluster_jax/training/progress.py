@@ -1,5 +1,6 @@
 """Progress bar, throughput and log of a training; skipped steps, and signs of failure."""
 
+import contextlib
 import json
 import pathlib
 import tempfile
@@ -54,7 +55,8 @@ class Log:
     def __init__(self, workdir: epath.PathLike, *, step: int, records: Sequence[Mapping]):
         from tensorboardX import SummaryWriter
 
-        self._workdir, self._since = epath.Path(workdir), time.monotonic()
+        self._workdir = epath.Path(workdir)
+        self._since = time.monotonic()
         self._here = tempfile.TemporaryDirectory() if buckets.is_in_bucket(workdir) else None
         self._folder = pathlib.Path(self._here.name if self._here else workdir)
         lines = [_line(record) for record in records if record["step"] <= step]
@@ -93,12 +95,12 @@ def _line(record: Mapping[str, Any]) -> str:
 
 def read_log(workdir: epath.PathLike) -> list[dict]:
     """Reads the lines of `metrics.jsonl` as dicts, up to the first incomplete one."""
-    records, file = [], epath.Path(workdir) / _LINES
-    for line in file.read_text().splitlines() if file.exists() else ():
-        try:
+    records = []
+    file = epath.Path(workdir) / _LINES
+    # A line may be cut off by a kill of the process; a resumed run logs those steps again.
+    with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
+        for line in file.read_text().splitlines():
             records.append(json.loads(line))
-        except json.JSONDecodeError:
-            break  # Cut off when the process was killed; a resumed run logs those steps again.
     return records
 
 
@@ -121,7 +123,8 @@ class Progress:
     ):
         self._run, self._log = run, log
         self._steps: list[Mapping[str, Array]] = []
-        self._since, self._clock = start, time.perf_counter()
+        self._since = start
+        self._clock = time.perf_counter()
         self._bad = 0
         self._looks = watch.looks(earlier)
         self._told: set[str] = set()
@@ -163,18 +166,20 @@ class Progress:
         means |= {"learning_rate": rate, "images_per_second": speed}
         if bad.any():
             means[watch.SKIPPED] = float(bad.sum())
-        features = None if probe is None else probe(state)
-        if features is not None:
-            means |= watch.look(features, state.model_state, means, self._run.method.watched)
+        if probe is not None:
+            watched = self._run.method.watched
+            means |= watch.look(probe(state), state.model_state, means, watched)
             self._looks.append({"step": step, **means})
         text = f"loss {means['loss']:.4f}, {speed:,.0f} images/s"
         self._bar.set_postfix_str(text, refresh=False)
         if self._log is not None:
             self._log.write(step, means)
         self._check_bad(bad)
-        if features is not None:
+        if probe is not None:
             self._tell()
-        self._steps, self._since, self._clock = [], step, time.perf_counter()
+        self._steps = []
+        self._since = step
+        self._clock = time.perf_counter()
 
     def flush(self) -> None:
         """Writes the log where it is written from time to time."""

@@ -147,9 +147,8 @@ def checksum(values: Any) -> str:
     large is copied to the host. A single changed word always changes the sum.
     """
     sums = jax.device_get(_sums(values))
-    about = [
-        f"{name} {x.dtype} {x.shape} {sums[name]}" for name, x in sorted(ops.named(values).items())
-    ]
+    leaves = sorted(ops.named(values).items())
+    about = [f"{name} {x.dtype} {x.shape} {sums[name]}" for name, x in leaves]
     return hashlib.sha256("\n".join(about).encode()).hexdigest()
 
 

@@ -54,29 +54,24 @@ def make_step(method: Method, optimizer: optax.GradientTransformation, mesh: Mes
         # devices then reduces gradients, statistics and metrics.
         params = collectives.varying(state.params, AXIS)
         (_, aux), gradient = jax.value_and_grad(loss, has_aux=True)(params)
-        gradient, model_state, metrics = collectives.replicate(
-            (gradient, aux.model_state, dict(aux.metrics)), AXIS
-        )
+        outputs = gradient, aux.model_state, dict(aux.metrics)
+        gradient, model_state, metrics = collectives.replicate(outputs, AXIS)
         updates, opt = optimizer.update(gradient, state.opt, state.params)
         params = optax.apply_updates(state.params, updates)
         if isinstance(opt, optax.MultiStepsState):
             averaged = method.after(params, model_state, state.opt.gradient_step)
             between = params, model_state  # two updates, of which only the gradients are added up
-            params, model_state = _where(opt.mini_step == 0, averaged, between)
+            params, model_state = optax.tree.where(opt.mini_step == 0, averaged, between)
         else:
             params, model_state = method.after(params, model_state, state.step)
         metrics["gradient_norm"] = optax.tree.norm(gradient)
         # A step that is not finite changes nothing but the count of steps. The optimizer's count
         # stays as it was, so that the learning rate lags behind the logged one by that step.
         finite = jnp.isfinite(metrics["loss"]) & jnp.isfinite(metrics["gradient_norm"])
-        new, old = (params, model_state, opt), (state.params, state.model_state, state.opt)
-        return State(state.step + 1, state.key, *_where(finite, new, old)), metrics
+        new = params, model_state, opt
+        old = state.params, state.model_state, state.opt
+        return State(state.step + 1, state.key, *optax.tree.where(finite, new, old)), metrics
 
     rows, whole = PartitionSpec(AXIS), PartitionSpec()
     mapped = jax.shard_map(body, mesh=mesh, in_specs=(whole, rows, whole), out_specs=(whole, whole))
     return jax.jit(mapped, donate_argnums=0)
-
-
-def _where(condition: Array, new: Any, old: Any) -> Any:
-    """Selects one of two pytrees by a condition."""
-    return jax.tree.map(lambda new, old: jnp.where(condition, new, old), new, old)

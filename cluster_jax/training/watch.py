@@ -24,7 +24,10 @@ PATIENCE = 3
 # Advice against numbers that are not finite; not every method has a temperature.
 CALMER = "a lower optimizer.learning_rate or, where the method has one, a higher temperature"
 # Names of the figures in the log.
-SPREAD, RANK, CLUSTERS, GAP = "watch_spread", "watch_rank", "watch_clusters", "watch_loss_gap"
+SPREAD = "watch_spread"
+RANK = "watch_rank"
+CLUSTERS = "watch_clusters"
+GAP = "watch_loss_gap"
 SKIPPED = "skipped_steps"
 
 # Trainings of all methods on digits and photos end with a spread of 0.8 to 1 and a rank of at least
@@ -129,7 +132,8 @@ def findings(records: Sequence[Mapping[str, Any]], total: int) -> list[Finding]:
     result = [_finding(kind, looks(records), is_seen) for kind, is_seen in signs.items()]
     bad = [r for r in records if r.get(SKIPPED)]
     if bad:
-        count, first, last = int(sum(r[SKIPPED] for r in bad)), bad[0]["step"], bad[-1]["step"]
+        count = int(sum(r[SKIPPED] for r in bad))
+        first, last = bad[0]["step"], bad[-1]["step"]
         steps = "step was" if count == 1 else "steps were"
         why = "whose loss or gradient was not finite"
         text = f"{count} {steps} skipped, {why}: try {CALMER} in another folder"

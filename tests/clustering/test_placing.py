@@ -68,7 +68,18 @@ def test_a_center_without_rows_has_no_label_after_corrections():
     """k-means may leave one: a new row near it has the label of the nearest other center."""
     rows = np.array([[0.0, 0], [0.1, 0], [9, 0], [9.1, 0]])
     centers = np.array([[0.0, 0], [4.5, 0], [9, 0]])
-    known = ByCenters(centers, np.array([0, 0, 2, 2]), False, voters(rows, "euclidean"))
+    known = ByCenters(centers, np.array([0, 0, 2, 2]), voters(rows, "euclidean"))
     new = np.array([[4.4, 0], [4.6, 0]])
     assert known.place(new).labels.tolist() == [1, 1]
     assert known.place(new, np.array([7, 7, 3, 3])).labels.tolist() == [7, 3]
+
+
+def test_a_row_joins_the_center_of_the_nearest_direction():
+    """With the cosine lengths do not count, and the distance is 1 - cosine."""
+    centers = np.array([[2.0, 0], [0, 0.5]])
+    known = ByCenters(centers, np.array([0, 1]), voters(np.eye(2), "cosine"))
+    new = np.array([[1.0, 2.0], [30.0, 3.0]])
+    found = known.place(new)
+    assert found.labels.tolist() == [1, 0]
+    cosines = np.array([2 / np.sqrt(5), 30 / np.sqrt(909)])
+    np.testing.assert_allclose(found.distances, 1 - cosines, rtol=1e-12)

@@ -54,7 +54,7 @@ ROWS = [
     ("ncc", {"train.labeled_batch_size": 8}, "train.labeled_batch_size must be None"),
     ("cueco", {"method.n_clusters": 17}, "method.n_clusters must be at most 16"),
     ("cueco", {"method.warmup": "4 steps"}, "must be at most 3 steps"),
-    ("kernel_infonce", {"method.decay": 0.9}, "None without; got 0.9, None"),
+    ("kernel_infonce", {"method.decay": 0.9}, "if and only if method.queue is; got 0.9, None"),
     ("byol", {"term": ConfigDict({**TERM, "name": "byol"})}, "term.name must be one of 'cc', "),
     ("byol", {"term": ConfigDict({**TERM, "sigma": 0.1})}, "unknown config key term.sigma"),
     ("pcl", {"term": ConfigDict(TERM)}, "term must be None for the method pcl"),

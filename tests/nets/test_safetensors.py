@@ -324,7 +324,7 @@ def test_hub_is_offline_or_has_no_such_file(monkeypatch, tmp_path):
 
     monkeypatch.setattr(hub, "hf_hub_download", download)
     assert pretrained.from_hub("hf:a/b", "model.safetensors") is None
-    with pytest.raises(InputError, match=r"has a file model\.safetensors; got 'hf:a/b'"):
+    with pytest.raises(InputError, match=r"must have a file model\.safetensors; got 'hf:a/b'"):
         pretrained.load("hf:a/b", "resnet18", {}, {})
 
 

@@ -71,6 +71,7 @@ def make(clusters, *, seed=3, side=8, channels=1, dimensions=3, labels=None, nam
             distances=np.linalg.norm(points - centers[clusters], axis=1).astype(np.float32),
             outliers=np.zeros(n, bool),
         ),
+        is_decided=np.zeros(n, bool),
         true_labels=None if labels is None else np.asarray(labels, np.int32),
         label_names=names,
         fetch_images=lambda rows: images[rows],
@@ -442,7 +443,8 @@ def test_doubtful_images_are_the_improbable_ones_until_a_person_decides():
     np.testing.assert_allclose(points["probability"], member.probabilities[points["index"]], 1e-6)
     labels = data.clustering.cluster_labels.copy()
     labels[7] = -1
-    decided = changed(data, is_decided=np.arange(68) == 3, cluster_labels=labels)
+    sure = {"cluster_labels": labels, "membership": member._replace(labels=labels)}
+    decided = changed(data, is_decided=np.arange(68) == 3, **sure)
     assert [i for i, _ in report.doubtful(decided)] == [i for i in expected if i not in (3, 7)]
     points = points_of(page_of(decided))
     assert points["decided"][points["index"] == 3] == 1

@@ -11,6 +11,8 @@ from cluster_jax.runs import workdir as workdirs
 
 CONFIG = {"seed": 0, "method": {"name": "byol", "decay": 0.9}, "train": {"batch_size": 16}}
 
+OF_IMAGES = {**CONFIG, "data": {"dir": None}, "eval": {}}
+
 
 def _write(folder, config=CONFIG, **results):
     folder.mkdir()
@@ -31,22 +33,24 @@ def test_a_new_or_unfinished_workdir_is_free(tmp_path):
 
 def test_a_finished_run_is_returned(tmp_path):
     """With its own config, in which tuples count as lists."""
-    config = {**CONFIG, "knn": (5, 20)}
+    config = {**OF_IMAGES, "eval": {"knn": (5, 20)}}
     folder = _write(tmp_path / "run", config, metrics={"acc": 1})
     assert workdirs.claim(folder, config)["results"]["metrics"] == {"acc": 1}
     # An evaluation that was interrupted has written its config, but no state.
-    io.write_json(folder / "config.json", {**config, "knn": [1]})
-    other = {**config, "knn": (1,)}
-    finished = workdirs.claim(folder, other, compared=lambda c: {"seed": c["seed"]})
-    assert finished["config"]["knn"] == [5, 20]
+    other = {**config, "eval": {"knn": (1,)}}
+    io.write_json(folder / "config.json", other)
+    finished = workdirs.claim(folder, other)
+    assert finished["config"]["eval"]["knn"] == [5, 20]
 
 
 def test_only_the_compared_part_must_be_the_same(tmp_path):
-    folder = _write(tmp_path / "run", provenance={})
-    changed = {**CONFIG, "seed": 1}
-    assert workdirs.claim(folder, changed, compared=lambda c: {"train": c["train"]})
-    with pytest.raises(InputError, match="run with seed = 0, not 1; choose another folder"):
-        workdirs.claim(folder, changed)
+    """Of images, that of which the embeddings are made; of embeddings, all."""
+    folder = _write(tmp_path / "run", OF_IMAGES, provenance={})
+    assert workdirs.claim(folder, {**OF_IMAGES, "eval": {"knn": (1,)}})
+    for config in (OF_IMAGES, CONFIG):
+        folder = _write(tmp_path / f"run{len(config)}", config, provenance={})
+        with pytest.raises(InputError, match="run with seed = 0, not 1; choose another folder"):
+            workdirs.claim(folder, {**config, "seed": 1})
 
 
 @pytest.mark.parametrize(

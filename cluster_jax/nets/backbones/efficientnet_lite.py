@@ -65,11 +65,13 @@ class EfficientNetLite(nn.Module):
         dtype = self.layers.dtype
         norms = [partial(self.layers.norm_of(i), epsilon=EPSILON) for i in range(len(BLOCKS))]
         x = _conv(WIDTH, 3, 2, dtype, name="conv_stem")(x)
-        x, block = nn.relu6(norms[0](name="bn0")(x)), itertools.count()
+        x = nn.relu6(norms[0](name="bn0")(x))
+        block = itertools.count()
         for number, stage in enumerate(STAGES, start=1):
             x = self.layers.enter(x, number)
             for i in range(stage.depth):
-                stride, name = stage.stride if i == 0 else 1, f"blocks_{next(block)}"
+                stride = stage.stride if i == 0 else 1
+                name = f"blocks_{next(block)}"
                 x = InvertedBottleneck(stage, stride, norms[number], dtype, name=name)(x)
         x = self.layers.enter(x, len(BLOCKS) - 1)
         x = _conv(FEATURES, 1, 1, dtype, name="conv_head")(x)

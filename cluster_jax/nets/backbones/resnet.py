@@ -90,7 +90,8 @@ class ResNet(nn.Module):
         residual_block = Bottleneck if self.variant == "resnet50" else BasicBlock
         for stage, depth in enumerate(DEPTHS[self.variant], start=1):
             x = self.layers.enter(x, stage)
-            features, norm = self.width * 2 ** (stage - 1), self.layers.norm_of(stage)
+            features = self.width * 2 ** (stage - 1)
+            norm = self.layers.norm_of(stage)
             for i in range(depth):
                 stride = 2 if stage > 1 and i == 0 else 1
                 x = residual_block(features, stride, norm, dtype, name=f"layer{stage}_{i}")(x)
@@ -107,8 +108,8 @@ def make(name: str, *, width: int, stem: str | None) -> Backbone:
         stem: one of `STEMS`.
     """
     assert stem is not None  # It is one of `STEMS`.
-    module, features = functools.partial(ResNet, name, width, stem), 8 * width
-    return Backbone(module, features * (4 if name == "resnet50" else 1), BLOCKS, _block_of)
+    features = (32 if name == "resnet50" else 8) * width
+    return Backbone(functools.partial(ResNet, name, width, stem), features, BLOCKS, _block_of)
 
 
 def _block_of(submodule: str) -> int:

@@ -94,7 +94,8 @@ class Embedding(nn.Module):
     def __call__(self, images: Array) -> Array:
         """Maps `[b, H, W, C] -> [b, tokens, width]`, the class token first."""
         width, _, _, patches = architecture(self.variant)
-        side, has_class = (patches.size, patches.size), patches.kind != "siglip"
+        side = (patches.size, patches.size)
+        classes = 0 if patches.kind == "siglip" else 1  # tokens of the class
         x = nn.Conv(
             width, side, side, padding="VALID", use_bias=patches.kind != "clip", dtype=self.dtype,
             name="patches",
@@ -103,13 +104,13 @@ class Embedding(nn.Module):
         def tokens(name: str, count: int) -> Array:
             return self.param(name, normal, (count, width), jnp.float32)
 
-        positions = tokens("positions", has_class + patches.grid**2)
-        prefix = positions[:has_class]
-        if has_class:
+        positions = tokens("positions", classes + patches.grid**2)
+        prefix = positions[:classes]
+        if classes:
             prefix = tokens("class_token", 1) + prefix
         if patches.registers:
             prefix = jnp.concatenate([prefix, tokens("registers", patches.registers)])
-        grid = positions[has_class:].reshape(patches.grid, patches.grid, width)
+        grid = positions[classes:].reshape(patches.grid, patches.grid, width)
         b, rows, columns, _ = x.shape
         x = x + resize(grid, (rows, columns), patches.antialias).astype(x.dtype)[None]
         x = x.reshape(b, rows * columns, width)
@@ -268,10 +269,8 @@ def resize(grid: Array, size: tuple[int, int], antialias: bool) -> Array:
         return grid
     if antialias:
         return jax.image.resize(grid, (*size, grid.shape[2]), "cubic")
-    rows, columns = (
-        jnp.asarray(_bicubic(old, new), grid.dtype)
-        for old, new in zip(grid.shape, size, strict=False)
-    )
+    rows = jnp.asarray(_bicubic(grid.shape[0], size[0]), grid.dtype)
+    columns = jnp.asarray(_bicubic(grid.shape[1], size[1]), grid.dtype)
     full = lax.Precision.HIGHEST
     return jnp.einsum("ri,cj,ijd->rcd", rows, columns, grid, precision=full)
 
