@@ -328,7 +328,9 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
 
     def _shown(self) -> Dataset | None:
         """Returns the images of a run in a temporary folder that can be read."""
-        return None if self._images is None else page.of_run(self._run, self._images)
+        if self._images is None:
+            return None
+        return page.of_run(self._run, self._images)
 
     def save(self, path: str | os.PathLike) -> pathlib.Path:
         """Copies the workdir to the folder `path`, which must be new or empty, with a report.
@@ -443,7 +445,8 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
 
     def _set_classes(self, run: Run) -> None:
         """Sets the fitted attributes of novel class discovery, which are of all images."""
-        features, classes = run.all_features, run.classes
+        features = run.all_features
+        classes = run.classes
         _, codes = np.unique(classes, return_inverse=True)
         means = arrays.cluster_means(features, codes)
         self.labels_ = run.class_names(classes)

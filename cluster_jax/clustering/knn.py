@@ -110,7 +110,9 @@ def _directions(rows: NDArray) -> NDArray:
     """
     squares = np.einsum("ij,ij->i", rows, rows)
     is_unit = (np.abs(squares - 1) <= 1e-5) | ~rows.any(axis=1)
-    return rows if is_unit.all() else normalize_rows(rows.astype(np.result_type(rows, np.float32)))
+    if is_unit.all():
+        return rows
+    return normalize_rows(rows.astype(np.result_type(rows, np.float32)))
 
 
 def _exponent(queries: NDArray, rows: NDArray) -> int:
@@ -119,7 +121,9 @@ def _exponent(queries: NDArray, rows: NDArray) -> int:
     It is 0, a unit of 1, unless the largest number is beyond 1e15 or below 1e-15.
     """
     largest = max((float(np.abs(x).max()) for x in (queries, rows) if x.size), default=1.0)
-    return 0 if _TINY < largest < 1 / _TINY or largest == 0 else int(np.frexp(largest)[1])
+    if _TINY < largest < 1 / _TINY or largest == 0:
+        return 0
+    return int(np.frexp(largest)[1])
 
 
 def _lowest(scores: NDArray, count: int) -> NDArray:

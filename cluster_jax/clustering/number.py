@@ -335,7 +335,8 @@ def _is_apart(rows: Smoother, labels: NDArray) -> bool:
     sizes, means, _ = _means(rows.sharp, labels, rows.counts)
     counts = np.ones(len(labels)) if rows.counts is None else rows.counts
     nearest = knn.nearest(means, means, 1, exclude_self=True).indices[:, 0]
-    members, places = tree.members(labels), np.linspace(0, 1, 21)
+    members = tree.members(labels)
+    places = np.linspace(0, 1, 21)
     passed = 0.0
     for cluster, other in enumerate(nearest.tolist()):
         pair = np.concatenate([members[cluster], members[other]])

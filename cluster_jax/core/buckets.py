@@ -32,4 +32,6 @@ def path(path: epath.PathLike) -> epath.Path:
 def names(folder: epath.PathLike) -> set[str]:
     """Lists the files and folders in a folder, which need not exist."""
     path = epath.Path(folder)
-    return {entry.name for entry in path.iterdir()} if path.is_dir() else set()
+    if path.is_dir():
+        return {entry.name for entry in path.iterdir()}
+    return set()

@@ -40,7 +40,9 @@ def sentence(text: str) -> str:
 
 def _cut(text: str, most: int, start: int) -> str:
     """Cuts a text to at most `most` characters: the first `start` of them and its end."""
-    return text if len(text) <= most else f"{text[:start]}...{text[start + 3 - most :]}"
+    if len(text) <= most:
+        return text
+    return f"{text[:start]}...{text[start + 3 - most :]}"
 
 
 class InputError(ValueError):

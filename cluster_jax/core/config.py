@@ -213,7 +213,8 @@ def _parsed(name: str, value: Any, hint: Any) -> Any:
     Raises:
         InputError: it does not suit the type.
     """
-    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    origin = typing.get_origin(hint)
+    parts = typing.get_args(hint)
     is_section = dataclasses.is_dataclass(hint)
     if origin is typing.Annotated:
         value = _parsed(name, value, parts[0])

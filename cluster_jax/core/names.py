@@ -23,7 +23,9 @@ def composed(name: str) -> str:
 
 def counted(n: int, noun: str, plural: str | None = None) -> str:
     """Formats a number of things in words: "1 image", "2,000 images"; by default adds an "s"."""
-    return f"{n:,} {noun}" if n == 1 else f"{n:,} {plural or noun + 's'}"
+    if n == 1:
+        return f"{n:,} {noun}"
+    return f"{n:,} {plural or noun + 's'}"
 
 
 def files_and_folders(paths: Collection[str]) -> str:

@@ -44,7 +44,9 @@ def module(key: str, name: Any, choices: Sequence[str], having: str = "") -> Mod
 def digest(module: ModuleType) -> str | None:
     """Hashes (SHA-256) the file of a module; None if it has none."""
     file = getattr(module, "__file__", None)
-    return None if file is None else hashlib.sha256(pathlib.Path(file).read_bytes()).hexdigest()
+    if file is None:
+        return None
+    return hashlib.sha256(pathlib.Path(file).read_bytes()).hexdigest()
 
 
 def must(key: str, choices: Sequence[str], having: str) -> str:

@@ -129,7 +129,9 @@ def as_floats(values: Any, path: object) -> NDArray:
 
 def _kind(dtype: np.dtype) -> str:
     """Returns the name of a dtype for a message; NumPy saves bfloat16 as bytes without a type."""
-    return f"{dtype} (save bfloat16 as float32)" if dtype.kind == "V" else str(dtype)
+    if dtype.kind == "V":
+        return f"{dtype} (save bfloat16 as float32)"
+    return str(dtype)
 
 
 def _float_type(*dtypes: np.dtype) -> np.dtype:

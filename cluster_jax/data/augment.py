@@ -103,7 +103,9 @@ def adjust_contrast(image: Array, factor: Draw) -> Array:
 
 def adjust_saturation(image: Array, factor: Draw) -> Array:
     """Scales the difference from each pixel's luma by `factor`, clipped to [0, 1]."""
-    return image if image.shape[-1] == 1 else _blend(image, grayscale(image), factor)
+    if image.shape[-1] == 1:
+        return image
+    return _blend(image, grayscale(image), factor)
 
 
 def adjust_hue(image: Array, turns: Draw) -> Array:
@@ -245,7 +247,9 @@ def fit(image: Array, size: int) -> Array:
     side = min(height, width, size)
     y, x = (height - side) // 2, (width - side) // 2
     image = image[y : y + side, x : x + side]
-    return image if side == size else crop_resize(image, (0, 0, side, side), size)
+    if side == size:
+        return image
+    return crop_resize(image, (0, 0, side, side), size)
 
 
 def _rescale(draws: Array, low: Draw, high: Draw) -> Array:

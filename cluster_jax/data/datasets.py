@@ -60,7 +60,9 @@ def load(
         if config.limit is not None and config.limit < dataset.size and X is None:
             dataset = images.select(dataset, images.subset(dataset.size, config.limit))
         dataset = with_classes(_encode_labels(dataset), config.classes)
-        return images.resident(dataset, config) if dataset.has_images else dataset
+        if dataset.has_images:
+            return images.resident(dataset, config)
+        return dataset
     except OSError as error:
         what = folder.shown(where) if config.name == "folder" else where
         raise InputError(f"{what} must be readable; got an error: {error}") from error
@@ -250,7 +252,8 @@ def with_classes(dataset: Dataset, classes: Sequence[int] | None) -> Dataset:
     """
     if classes is None:
         return dataset
-    labels, names = dataset.labels, dataset.label_names
+    labels = dataset.labels
+    names = dataset.label_names
     if labels is None or names is None:
         raise InputError(f"data.classes must be None for {dataset.name}, which has no labels")
     there = set(np.unique(labels).tolist())
@@ -273,7 +276,8 @@ def _encode_labels(dataset: Dataset) -> Dataset:
     Raises:
         InputError: some labels are below 0, or a label has no name.
     """
-    labels, names = dataset.labels, dataset.label_names
+    labels = dataset.labels
+    names = dataset.label_names
     if labels is None or (labels == -1).all():
         return dataset._replace(labels=None, label_names=None)
     if labels.min() < 0:

@@ -191,7 +191,9 @@ def reader(dir: str) -> Callable[[str], bytes]:
         InputError: a zip is damaged, or a path is an address such as `gs://...`.
     """
     base = root(dir)
-    return _unzipped(base)[1] if _is_zip(base) else lambda name: (base / name).read_bytes()
+    if _is_zip(base):
+        return _unzipped(base)[1]
+    return lambda name: (base / name).read_bytes()
 
 
 def root(dir: str) -> pathlib.Path:

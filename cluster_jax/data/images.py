@@ -73,7 +73,9 @@ class DataConfig:
     @property
     def resize(self) -> Resize | None:
         """The square that images are resized to, if any."""
-        return None if self.image_size is None else Resize(self.image_size, self.interpolation)
+        if self.image_size is None:
+            return None
+        return Resize(self.image_size, self.interpolation)
 
 
 class Dataset(NamedTuple):
@@ -202,7 +204,9 @@ def select(dataset: Dataset, indices: np.ndarray) -> Dataset:
     chosen = dataset._replace(
         size=len(indices), nearest=None, features_of=images, **functions, **columns
     )
-    return chosen if chosen.images is None else chosen._replace(fetch=chosen.images.__getitem__)
+    if chosen.images is None:
+        return chosen
+    return chosen._replace(fetch=chosen.images.__getitem__)
 
 
 def without(dataset: Dataset, unreadable: np.ndarray) -> Dataset:

@@ -192,7 +192,9 @@ def _numbers(column: Any) -> Any:
 
     kind = str(column.type)
     if "string" not in kind:
-        return column if "list" in kind or kind.startswith(_NUMBERS) else None
+        if "list" in kind or kind.startswith(_NUMBERS):
+            return column
+        return None
     texts = column.to_pylist()
     has_vectors = any(text is not None and text.lstrip().startswith("[") for text in texts)
     of = pa.list_(pa.float64()) if has_vectors else pa.float64()
@@ -209,7 +211,9 @@ def _parsed(cell: str | None) -> float | list[float] | None:
     """
     try:
         value = json.loads(cell or "")
-        return list(map(float, value)) if isinstance(value, list) else float(value)
+        if isinstance(value, list):
+            return list(map(float, value))
+        return float(value)
     except (TypeError, ValueError):
         return None
 

@@ -199,7 +199,9 @@ def readable_rows(embedding: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Removes the rows of unreadable files from an embedding."""
     rows = {name: values for name, values in embedding.items() if name != UNREADABLE}
     mask = embedding.get(UNREADABLE)
-    return rows if mask is None else {name: values[~mask] for name, values in rows.items()}
+    if mask is None:
+        return rows
+    return {name: values[~mask] for name, values in rows.items()}
 
 
 def readable_images(dataset: Dataset, embedding: Mapping[str, np.ndarray]) -> Dataset:

@@ -288,7 +288,9 @@ def _encoded(
         return net.forward(params, stats, part, train=False, axis=None).projection
 
     inputs = jax.vmap(clean)(images)
-    return rows(inputs) if is_trained else _in_chunks(rows, inputs, mesh)
+    if is_trained:
+        return rows(inputs)
+    return _in_chunks(rows, inputs, mesh)
 
 
 def _in_chunks(function: Callable[[Array], Array], x: Array, mesh: Mesh) -> Array:

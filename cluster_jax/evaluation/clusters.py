@@ -86,7 +86,8 @@ def find(
         shown: int `[m]`, the rows that the result describes; None: all rows.
         progress: called with one line of text at each step.
     """
-    method, k = options.method, options.n_clusters
+    method = options.method
+    k = options.n_clusters
     if method == "tree":
         return run_tree(x, options, seed=seed, shown=shown, originals=originals, progress=progress)
     if method == "kmeans" and options.reduce == "none":

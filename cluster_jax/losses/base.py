@@ -157,9 +157,11 @@ def _check_shape(name: str, value: Any, shape: str, sizes: dict[str, int]) -> No
     fixed = {size: sizes[size] for size in names if size in sizes}
     if not hasattr(value, "dtype") or not hasattr(value, "shape"):
         raise InputError(f"{name} must be an array {shape}; got {_described(value)}")
-    actual, dtype = value.shape, value.dtype
+    actual = value.shape
+    dtype = value.dtype
     if kind == "key" and jnp.issubdtype(dtype, np.uint32):  # a key of jax.random.PRNGKey
-        actual, dtype = actual[:-1], jax.dtypes.prng_key
+        actual = actual[:-1]
+        dtype = jax.dtypes.prng_key
     fits = jnp.issubdtype(dtype, _KINDS[kind]) and len(actual) == len(names)
     wrong = {s: n for s, n in fixed.items() if fits and actual[names.index(s)] != n}
     if not fits or wrong:

@@ -41,7 +41,8 @@ def positive_samples(keys: Array, projections: Array, *, scale: Array | float = 
         >>> round((positive_samples(keys, z) - z).std().item(), 4)
         0.001
     """
-    shape, dtype = projections.shape[1:], projections.dtype
+    shape = projections.shape[1:]
+    dtype = projections.dtype
     noise = jax.vmap(lambda key: jax.random.normal(key, shape, dtype))(keys)
     return projections + jnp.asarray(scale, dtype) * noise
 

@@ -149,7 +149,8 @@ def _regularizer(
     """Computes one direction; `negatives` are the unit rows of all devices."""
     anchors, positives = ops.l2_normalize(anchors), ops.l2_normalize(positives)
     positives = collectives.gather(positives, axis)
-    rows, n = anchors.shape[0], negatives.shape[0]
+    rows = anchors.shape[0]
+    n = negatives.shape[0]
     keep = None
     if not include_own_view:
         checks.at_least("images of a batch with include_own_view = False", n, 2)

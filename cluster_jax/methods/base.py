@@ -325,7 +325,8 @@ def parse(name: str, values: Mapping[str, Any]) -> MethodConfig:
     # Both missing and unknown keys: those of another method, of which only the name was changed.
     is_other = set(keys) - values.keys() and values.keys() - set(keys)
     if is_other and example in config_names():
-        valid, others = ", ".join(keys), ", ".join(sorted(values))
+        valid = ", ".join(keys)
+        others = ", ".join(sorted(values))
         must = f"method must have the keys of {name} ({valid}), as --config={example} has them"
         raise InputError(f"{must}; got {others}")
     return parse_section(config, "method", values)

@@ -65,7 +65,8 @@ def term(context: MethodContext, config: TermConfig) -> Term:
     """
 
     def init(key: Array) -> tuple[PyTree, Any]:
-        features, keys = context.network.features, jax.random.split(key)
+        features = context.network.features
+        keys = jax.random.split(key)
         classifiers = {
             "hidden": classifier(keys[0], features, features),
             "clusters": classifier(keys[1], features, config.n_clusters),

@@ -136,7 +136,8 @@ def siamese(
         inputs, representations, batch_stats = _project_views(
             context, params, model_state.batch_stats, views, keys, axis
         )
-        z_a, z_b = inputs.projection, inputs.reference
+        z_a = inputs.projection
+        z_b = inputs.reference
         predictions = targets = z_a, z_b
         if predict is not None:
             q_a, batch_stats = predict(params, batch_stats, z_a, train=True, axis=axis)
@@ -293,7 +294,8 @@ def _moving_average(decays: tuple[float, float], total_updates: int) -> base.Aft
     def average(
         params: PyTree, model_state: WithTarget, update: Array
     ) -> tuple[PyTree, WithTarget]:
-        target, decay = model_state.target, ema_decay(update)
+        target = model_state.target
+        decay = ema_decay(update)
         averaged = jax.tree.map(
             lambda new, old: old + (1 - decay).astype(old.dtype) * (new - old),
             {part: params[part] for part in target.params},

@@ -64,7 +64,8 @@ def make(context: MethodContext, config: Config) -> TwoView:
     Raises:
         InputError: the queue is no multiple of the batch.
     """
-    kernel, name = config.kernel(), "Kernel-InfoNCE"
+    kernel = config.kernel()
+    name = "Kernel-InfoNCE"
     if config.queue is not None and config.decay is not None and config.final_decay is not None:
         loss = functools.partial(kernel_infonce.kernel_info_nce_queue, kernel=kernel)
         decays = config.decay, config.final_decay

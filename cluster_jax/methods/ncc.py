@@ -93,7 +93,9 @@ def make(context: MethodContext, config: Config) -> TwoView[Any]:
         perturb=sample_positives if config.sigma else None,
     )
     two_view = two_view._replace(kept=encoders.target_network)
-    return base.with_term(two_view, term(context, config)) if config.weight else two_view
+    if config.weight:
+        return base.with_term(two_view, term(context, config))
+    return two_view
 
 
 def term(context: MethodContext, config: TermConfig) -> Term:

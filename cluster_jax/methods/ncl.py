@@ -234,7 +234,8 @@ def _cluster(
     centers = result.centers.astype(last.dtype)
     # The head keeps its classes: new clusters are matched with the most similar old ones.
     centers = centers[optimize.linear_sum_assignment(-last @ centers.T)[1]]
-    rows, others = arrays.normalize_rows(features), None
+    rows = arrays.normalize_rows(features)
+    others = None
     if "neighbors" in embedded:
         others = among(np.asarray(embedded["neighbors"]), unlabeled)
     cosines = label_spreading(rows @ centers.T, rows, others)

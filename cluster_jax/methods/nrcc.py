@@ -144,7 +144,8 @@ def _regularizer(
 ) -> tuple[Array, dict[str, Array]]:
     """Computes `weight * R` and its metrics, see `methods.base.Regularizer`."""
     sampler_key, view_key = keys
-    inputs, metrics = encoded.sampler_inputs, dict[str, Array]()
+    inputs = encoded.sampler_inputs
+    metrics = dict[str, Array]()
     if config.sampler == "augment":
         view = methods.augmented(augment.view, view_key, batch)
     else:
@@ -211,7 +212,8 @@ def _follow_gradient(
     potential_fn = samplers.POTENTIALS[config.potential]
     potential_and_grad = samplers.similarity_potential(inputs.project, reference, potential_fn)
     values = dataclasses.asdict(getattr(config, config.sampler))
-    iterations, start = values.pop("iterations"), None
+    iterations = values.pop("iterations")
+    start = None
     # If SGHMC starts from view a, the method's forward pass of view a gives the first gradient. HMC
     # compares potentials, so that one function must compute all of them: with shuffled BatchNorm
     # each pass of the method has another permutation.

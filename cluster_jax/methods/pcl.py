@@ -112,7 +112,8 @@ def term(context: MethodContext, config: TermConfig) -> Term:
     warmup, is_due = base.refresh_schedule(context, config.warmup, config.update_every)
 
     def init(key: Array) -> tuple[PyTree, Prototypes]:
-        n, d = context.images, context.network.projections
+        n = context.images
+        d = context.network.projections
         clusterings = (
             Clustering(jnp.zeros(n, jnp.int32), jnp.zeros((k, d)), jnp.ones(k))
             for k in config.n_prototypes

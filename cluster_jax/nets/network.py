@@ -97,13 +97,17 @@ def _rematerialized(function: Any) -> Any:
 
 
 def _projection_size(config: NetworkConfig) -> int:
-    return config.backbone().features if config.projector is None else config.projector.out
+    if config.projector is None:
+        return config.backbone().features
+    return config.projector.out
 
 
 def _frozen_count(config: NetworkConfig) -> int:
     """Counts the leading blocks that do not train."""
     blocks = config.backbone().blocks
-    return 0 if config.frozen is None else blocks.index(config.frozen) + 1
+    if config.frozen is None:
+        return 0
+    return blocks.index(config.frozen) + 1
 
 
 def _modules(config: NetworkConfig, train: bool, axis: Axis) -> dict[str, nn.Module]:
@@ -211,7 +215,8 @@ class Head(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """Maps `[b, f] -> [b, out]`."""
-        std, initializers = self.init_std, nn.initializers
+        std = self.init_std
+        initializers = nn.initializers
         init = initializers.lecun_normal() if std is None else initializers.normal(std)
         x = nn.Dense(self.hidden, use_bias=False, kernel_init=init, dtype=self.dtype)(x)
         x = nn.relu(self.norm()(x))

@@ -108,4 +108,6 @@ def cells(column: Column) -> Sequence[Any]:
         return [escaped(cell) if isinstance(cell, str) else cell for cell in column]
     if column.dtype.kind == "f":
         return [f"{value:.6g}" for value in column.tolist()]
-    return column.astype(int).tolist() if column.dtype.kind == "b" else column.tolist()
+    if column.dtype.kind == "b":
+        return column.astype(int).tolist()
+    return column.tolist()

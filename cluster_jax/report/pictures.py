@@ -59,7 +59,9 @@ def _small(image: Image.Image) -> Image.Image:
     """Returns an image scaled down so that no side is longer than `SIDE`; a small one stays."""
     factor = SIDE / max(image.size)
     size = [max(1, round(side * factor)) for side in image.size]
-    return image if factor >= 1 else image.resize(size, Image.Resampling.BILINEAR)
+    if factor >= 1:
+        return image
+    return image.resize(size, Image.Resampling.BILINEAR)
 
 
 def show_same(a: Picture, b: Picture) -> bool:

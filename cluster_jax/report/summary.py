@@ -53,7 +53,9 @@ def number(large: int, small: int) -> str:
 def groups(large: int, small: int, noun: str) -> str:
     """Formats both numbers of clusters with a singular noun: "12 clusters and 3 small ones"."""
     text = counted(large, noun)
-    return f"{text} and {counted(small, 'small one')}" if small else text
+    if small:
+        return f"{text} and {counted(small, 'small one')}"
+    return text
 
 
 def capital(text: str) -> str:
@@ -122,7 +124,9 @@ def doubt(metrics: Mapping[str, Any]) -> str | None:
     if metrics.get("undecided"):
         highest = f"its highest probability is {metrics['confidence']:.3f} on average"
         return f"the novel head is undecided: {highest}"
-    return f"the novel head uses {used} of its {total} classes" if used < total else None
+    if used < total:
+        return f"the novel head uses {used} of its {total} classes"
+    return None
 
 
 def format_score(value: float | None) -> str:

@@ -55,9 +55,11 @@ def sprite(images: Sequence[NDArray]) -> dict[str, Any]:
     tiles = np.zeros((rows * columns, height, width, *channels), np.uint8)
     tiles[: len(images)] = images
     grid = tiles.reshape(rows, columns, height, width, *channels).swapaxes(1, 2)
-    kind, options = "webp", dict[str, Any](quality=80)
+    kind = "webp"
+    options = dict[str, Any](quality=80)
     if not channels and max(height, width) <= MAX_LOSSLESS_SIDE:
-        kind, options = "png", {"optimize": True}
+        kind = "png"
+        options = {"optimize": True}
     buffer = io.BytesIO()
     sheet = Image.fromarray(grid.reshape(rows * height, columns * width, *channels))
     sheet.save(buffer, kind, **options)

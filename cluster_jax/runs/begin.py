@@ -199,7 +199,8 @@ def _changes(config: AnyConfig, run: Run) -> str:
     now = set()
     with contextlib.suppress(ValueError):  # No folder, or no image in it: all are gone.
         now = set(image_files.find(data.dir, data.exclude).names)
-    new, gone = len(now - known), len(known - now)
+    new = len(now - known)
+    gone = len(known - now)
     shown = image_files.shown(data.dir)
     if not new and not gone:
         return f" with the files of {shown}: to cluster them again, choose another --workdir"

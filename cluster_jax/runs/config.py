@@ -62,7 +62,9 @@ class MethodSection:
     @property
     def novel_classes(self) -> int | None:
         """Number of novel classes in novel class discovery; None for other methods."""
-        return self.config.n_classes if isinstance(self.config, ncl.Config) else None
+        if isinstance(self.config, ncl.Config):
+            return self.config.n_classes
+        return None
 
     @property
     def learns_clusters(self) -> bool:
@@ -152,7 +154,8 @@ class RunConfig(Config):
             checks.none("encoder", self.encoder, MADE_ALREADY)
         elif self.encoder is not None:
             pretrained.overrides(self.encoder)
-        batch, labeled = self.train.batch_size, self.train.labeled_batch_size or 0
+        batch = self.train.batch_size
+        labeled = self.train.labeled_batch_size or 0
         if labeled > batch:
             raise InputError(
                 f"train.labeled_batch_size must be at most train.batch_size, {batch}; got {labeled}"
@@ -283,7 +286,8 @@ def _parse_stages(values: Mapping[str, Any]) -> dict[str, RunConfig]:
     """
     if not isinstance(values["stages"], Mapping):
         raise InputError(f"stages must be a section of the config; got {values['stages']!r}")
-    choices, stages = [key for key in values if key not in SHARED], {}
+    choices = [key for key in values if key not in SHARED]
+    stages = {}
     for name, changes in values["stages"].items():
         if not isinstance(changes, Mapping):
             raise InputError(f"stages.{name} must be a section of the config; got {changes!r}")

@@ -97,7 +97,9 @@ def cluster(inputs: Inputs[AnyConfig], features: Embeddings) -> Found:
 def _unlabeled(dataset: Dataset) -> NDArray | None:
     """Returns the indices of the unlabeled images, int64; None without novel class discovery."""
     partial_labels = dataset.partial_labels
-    return None if partial_labels is None else np.flatnonzero(partial_labels < 0)
+    if partial_labels is None:
+        return None
+    return np.flatnonzero(partial_labels < 0)
 
 
 def find_duplicates(dataset: Dataset, features: NDArray) -> Duplicates | None:

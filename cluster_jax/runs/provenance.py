@@ -95,7 +95,8 @@ def _uses_of_labels(config: AnyConfig, dataset: Dataset, *, counts: bool) -> lis
         dataset: the training images.
         counts: whether true labels, if there are any, gave the number of clusters of k-means.
     """
-    labels, known = dataset.labels, dataset.partial_labels
+    labels = dataset.labels
+    known = dataset.partial_labels
     uses = ["scoring"] if labels is not None else []
     if config.data.classes is not None and labels is not None:
         chosen = counted(int(labels.max()) + 1, "class", "classes")

@@ -194,7 +194,9 @@ def _as_run(
 
 def rows_of(x: NDArray, options: ClusterOptions) -> NDArray:
     """Returns rows `[n, d]` as the run stores them: unit rows if the metric is cosine."""
-    return normalize_rows(x) if options.metric == "cosine" else np.asarray(x)
+    if options.metric == "cosine":
+        return normalize_rows(x)
+    return np.asarray(x)
 
 
 def digests(x: NDArray) -> NDArray:

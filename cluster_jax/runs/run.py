@@ -220,7 +220,9 @@ class Run:
     @property
     def rows(self) -> NDArray:
         """The m rows that are described, int64."""
-        return np.arange(len(self.columns)) if self.shown is None else self.shown
+        if self.shown is None:
+            return np.arange(len(self.columns))
+        return self.shown
 
     @property
     def membership(self) -> Membership | None:
@@ -247,7 +249,9 @@ class Run:
     @property
     def features(self) -> NDArray:
         """Features of the m rows that are described, float `[m, d]`, see `all_features`."""
-        return self.all_features if self.shown is None else self.all_features[self.shown]
+        if self.shown is None:
+            return self.all_features
+        return self.all_features[self.shown]
 
     @property
     def likeness(self) -> NDArray:
@@ -259,7 +263,9 @@ class Run:
             return placer.smoother.project(self.features)
         if self.store is not None:
             return self.features
-        return np.asarray(self.points) if placer is None else placer.voters.rows
+        if placer is None:
+            return np.asarray(self.points)
+        return placer.voters.rows
 
     @functools.cached_property
     def state(self) -> str:
@@ -276,7 +282,9 @@ class Run:
     @property
     def known_classes(self) -> tuple[str, ...] | None:
         """Names of the known classes of novel class discovery, or None."""
-        return None if self.known is None else tuple(self.images["known"]["names"])
+        if self.known is None:
+            return None
+        return tuple(self.images["known"]["names"])
 
     @property
     def classes(self) -> NDArray:

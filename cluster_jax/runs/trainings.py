@@ -349,4 +349,6 @@ def _check_backbone(stage: BuiltRun, source: Weights) -> None:
 
 
 def _shapes(tree: Any) -> Any:
-    return None if tree is None else jax.tree.map(lambda x: x.shape, tree)
+    if tree is None:
+        return None
+    return jax.tree.map(lambda x: x.shape, tree)

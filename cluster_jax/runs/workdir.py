@@ -143,7 +143,9 @@ def with_located(
 
     def moved(line: str) -> str:
         beside = os.path.normpath(os.path.join(now, os.path.relpath(line, before)))
-        return beside if not os.path.exists(line) and os.path.exists(beside) else line
+        if not os.path.exists(line) and os.path.exists(beside):
+            return beside
+        return line
 
     place = "\n".join(map(moved, path.split("\n")))
     return {**config, "data": {**config["data"], "dir": place}}
@@ -220,7 +222,9 @@ def stored_config(workdir: epath.Path) -> dict[str, Any]:
         FileNotFoundError: there is no run in the folder.
     """
     values = about(workdir)
-    return read_values(workdir / CONFIG) if values is None else values["config"]
+    if values is None:
+        return read_values(workdir / CONFIG)
+    return values["config"]
 
 
 def is_of_embeddings(workdir: epath.Path) -> bool:

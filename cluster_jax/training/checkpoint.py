@@ -49,7 +49,9 @@ def read(folder: epath.PathLike, state: State, step: int) -> State:
 def steps(folder: epath.PathLike) -> list[int]:
     """Lists the steps of the complete checkpoints in a folder, which need not exist, ascending."""
     path = _absolute(folder)
-    return sorted(_orbax().utils.checkpoint_steps(path)) if path.is_dir() else []
+    if path.is_dir():
+        return sorted(_orbax().utils.checkpoint_steps(path))
+    return []
 
 
 class Checkpoints:
@@ -127,7 +129,9 @@ class Checkpoints:
             to_do = "run the same command again, or move it away to go on from the one before"
             said = f"{must} that can be read; got an error ({_reason(error)}): {to_do}"
             raise OSError(checks.sentence(said)) from error
-        return State(**values) if metadata.get("checksum") == states.checksum(values) else None
+        if metadata.get("checksum") == states.checksum(values):
+            return State(**values)
+        return None
 
     def preempted(self, step: int) -> bool:
         """Returns whether any host was told to stop; the same on all hosts for a step."""

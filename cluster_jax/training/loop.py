@@ -126,7 +126,9 @@ def _refreshed(run: TrainingRun, refresh: Refresh, state: State, step: int, embe
 
     def embedding() -> dict[str, Any]:
         nearest = run.dataset.nearest
-        return embed(state) if nearest is None else {**embed(state), "neighbors": nearest}
+        if nearest is None:
+            return embed(state)
+        return {**embed(state), "neighbors": nearest}
 
     model_state = refresh.update(state.model_state, embedding, key, run.mesh)
     placed = jax.device_put(model_state, meshes.replicated(run.mesh))
