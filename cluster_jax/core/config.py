@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import difflib
 import functools
+import numbers
 import os
 import pathlib
 import types
@@ -199,8 +200,8 @@ def check_values(name: str, section: Any) -> None:
 
 # The type of a key -> the class of its values, and their name in messages.
 _KINDS: dict[Any, tuple[Any, str]] = {
-    int: (int, "a whole number"),
-    float: ((int, float), "a number"),
+    int: (numbers.Integral, "a whole number"),
+    float: (numbers.Real, "a number"),
     bool: (bool, "True or False"),
     str: (str, "a string"),
     tuple: (tuple, "a list"),
