@@ -352,10 +352,10 @@ def _is_apart(rows: Smoother, labels: NDArray) -> bool:
 
 
 def _null(x: NDArray, rows: Smoother, most: int, rng: np.random.Generator) -> Smoother:
-    """Returns the representation of at most `most` rows drawn without clusters, see step 3.
+    """Returns the representation of rows drawn without clusters, see step 3.
 
-    The result has as many axes as `rows`, the representation of the features `x` `[n, d]`, and at
-    most n rows.
+    The number of rows is min(n, `most`), where n is that of the features `x` `[n, d]`. Their
+    representation is `rows`; the result has as many axes.
     """
     n = len(x)
     m = min(n, most)

@@ -432,7 +432,10 @@ def _whitening(
     counts: NDArray | None,
     within: NDArray,
 ) -> NDArray:
-    """Returns the matrix float64 `[r, r]` that whitens the differences of neighbors.
+    """Returns the matrix M float64 `[r, r]` that whitens differences of neighbors, as `rows @ M`.
+
+    After it, the covariance of these differences is the identity, up to a factor and to the
+    shrinkage of step 2. M is the `W^(-1/2)` of that step, followed by a rotation: not symmetric.
 
     Args:
         rows: `[n, r]`.

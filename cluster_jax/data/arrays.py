@@ -48,9 +48,10 @@ def read_arrays(
     """Reads the main array of a `.npy` or `.npz` file, and its arrays in `ROW_METADATA`.
 
     Args:
-        path: path of the file.
+        path: path of the file; None and "" raise an error, as of a missing `data.dir`.
         names: names of the main array of an `.npz`, by priority. If the file has none of them, the
-            main array is its only array beside `ROW_METADATA` and `more`.
+            main array is its only array beside `ROW_METADATA` and `more`. A `.npy` file has one
+            array, and this and the next two arguments have no effect.
         name: the name of the main array, instead of `names`; None: as above.
         more: names of further arrays that are read like those of `ROW_METADATA`.
 
@@ -69,12 +70,12 @@ def read_arrays(
                 return loaded, {}
             of_rows = [key for key in loaded.files if key in (*ROW_METADATA, *more)]
             others = [key for key in loaded.files if key not in of_rows]
-            wanted = names if name is None else (name,)
+            wanted = [key for key in names if key not in more] if name is None else [name]
             only = others if name is None and len(others) == 1 else ()
             name = next((key for key in (*wanted, *only) if key in loaded.files), None)
             if name is None:
                 must = f"{path} must hold an array {' or '.join(map(repr, wanted))}"
-                raise InputError(f"{must}; got {', '.join(sorted(others)) or 'no arrays'}")
+                raise InputError(f"{must}; got {', '.join(sorted(loaded.files)) or 'no arrays'}")
             return loaded[name], {key: loaded[key] for key in of_rows if key != name}
     except InputError:
         raise

@@ -148,14 +148,16 @@ def random_jitter(
 
 
 def jitter(image: Array, factors: Array, turns: Array, order: Array, place: Array) -> Array:
-    """Adjusts brightness (0), contrast (1), saturation (2) in the given order, hue among them.
+    """Adjusts brightness, contrast and saturation in a given order, and the hue between them.
 
     Args:
         image: `[H, W, C]`.
-        factors: factors of brightness, contrast and saturation `[3]`, not in `order`.
-        turns: rotation of the hue in turns.
-        order: permutation of 0, 1, 2, int32 `[3]`.
-        place: number of blends before the hue, 0 to 3.
+        factors: `[3]`, of brightness, contrast and saturation, whatever the order is. A factor of 1
+            changes nothing.
+        turns: rotation of the hue in turns; 0 changes nothing.
+        order: permutation of 0 (brightness), 1 (contrast) and 2 (saturation), int32 `[3]`; the
+            first entry is applied first.
+        place: how many of these three adjustments come before that of the hue, 0 to 3.
     """
     adjustments = (adjust_brightness, adjust_contrast, adjust_saturation)
 

@@ -98,7 +98,8 @@ def parts(dataset: Dataset, batch_size: int, labeled: int | None) -> dict[str, t
 
     Returns:
         Name -> (indices int32 `[n]`, number of rows): `"all"`; or `"labeled"` and
-        `"unlabeled"`, omitting empty parts.
+        `"unlabeled"`, without a part of 0 rows. A part may have fewer images than rows, which is
+        not checked.
 
     Raises:
         InputError: `labeled` is a number, but the set has no `partial_labels`.

@@ -59,7 +59,7 @@ def load(
             dataset = dataset._replace(labels=table.codes, label_names=table.names)
         if config.limit is not None and config.limit < dataset.size and X is None:
             dataset = images.select(dataset, images.subset(dataset.size, config.limit))
-        dataset = with_classes(_encode_labels(dataset), config.classes)
+        dataset = _encode_labels(with_classes(dataset, config.classes))
         if dataset.has_images:
             return images.resident(dataset, config)
         return dataset
@@ -178,11 +178,13 @@ def _sequence(config: DataConfig, X: Any) -> Dataset:
 
 
 def warn(notes: Sequence[str], skipped: Sequence[tuple[str, str]] = ()) -> None:
-    """Warns the caller's caller of each note, and once of all files that could not be read.
+    """Warns the caller's caller of each note, and in one warning of all files without a row.
+
+    The last warning has the number of these files, and their names up to 200 characters.
 
     Args:
         notes: `Dataset.notes`.
-        skipped: `Dataset.skipped`; its folders are in the notes.
+        skipped: `Dataset.skipped`. Folders in it are left out, because the notes name them.
     """
     files = [name for name, _ in skipped if not name.endswith("/")]  # Notes name the folders.
     if files:
@@ -245,26 +247,29 @@ def _check_images(pixels: np.ndarray, name: str) -> None:
 def with_classes(dataset: Dataset, classes: Sequence[int] | None) -> Dataset:
     """Selects the images of some classes, see `DataConfig`, and renumbers these in the given order.
 
-    The images stay in the order of the set. `classes` None: the set stays as it is.
+    The classes are labels as they are in the set, and label i of the result is `classes[i]`. Images
+    keep their order. If `classes` is None, the set is returned unchanged.
 
     Raises:
-        InputError: the set has no labels, or a class has no images or is given twice.
+        InputError: the set has no labels; or `classes` is empty, repeats a class, or has one
+            without images.
     """
     if classes is None:
         return dataset
     labels = dataset.labels
-    names = dataset.label_names
-    if labels is None or names is None:
+    if labels is None or (labels == -1).all():
         raise InputError(f"data.classes must be None for {dataset.name}, which has no labels")
     there = set(np.unique(labels).tolist())
     if not classes or not set(classes) <= there or len(set(classes)) < len(classes):
         must = f"data.classes must be different classes of {dataset.name} that have images"
         raise InputError(f"{must}; got {list(classes)}")
-    numbers = np.full(max(there) + 1, -1, np.int32)
-    numbers[list(classes)] = np.arange(len(classes))
-    chosen = images.select(dataset, np.flatnonzero(numbers[labels] >= 0))
-    label_names = tuple(names[k] for k in classes)
-    return chosen._replace(labels=numbers[chosen.labels], label_names=label_names)
+    chosen = images.select(dataset, np.flatnonzero(np.isin(labels, classes)))
+    assert chosen.labels is not None
+    order = np.argsort(classes)
+    numbers = order[np.searchsorted(classes, chosen.labels, sorter=order)]
+    names = dataset.label_names
+    label_names = tuple(str(k) if names is None else names[k] for k in classes)
+    return chosen._replace(labels=numbers.astype(np.int32), label_names=label_names)
 
 
 def _encode_labels(dataset: Dataset) -> Dataset:

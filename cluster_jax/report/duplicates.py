@@ -249,9 +249,10 @@ def _to_keep(groups: NDArray, facts: NDArray, names: Sequence[str]) -> NDArray:
 
 
 def first_copies(dataset: Dataset) -> NDArray:
-    """Returns the first image with the same file, or pixels, as each image, int64 `[n]`.
+    """Returns for each image the index of the first one with equal bytes, int64 `[n]`.
 
-    An image whose file cannot be read is its own first one.
+    These are the bytes of its file; of images in memory, which have none, the pixels. An image
+    whose file cannot be read is its own first one.
     """
     count = dataset.size
     origins = np.arange(count)

@@ -70,9 +70,10 @@ def render(data: ReportData) -> str:
 
 
 def _completed(data: ReportData) -> ReportData:
-    """Returns the data with a second axis of zeros for a map of one axis, and with names of labels.
+    """Returns the data with two axes of the map, and with a name for each true label.
 
-    True labels without names are named by their numbers.
+    A map of one axis gets a second one of zeros. True labels without names are named by their
+    numbers. All else stays.
     """
     points = data.clustering.points
     if points.shape[1] == 1:

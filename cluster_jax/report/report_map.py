@@ -129,8 +129,8 @@ def _drawn(data: ReportData, clusters: Sequence[Cluster], kept: NDArray) -> list
     Args:
         data: what the report shows.
         clusters: all clusters.
-        kept: int `[m]`, ascending, positions of the points that the record has among the members of
-            all clusters, one cluster after the other.
+        kept: int `[m]`, ascending, the positions of the points that the record has. Position p is
+            that of the p-th member of all clusters, one cluster after the other.
     """
     ends = np.cumsum([len(cluster.members) for cluster in clusters])
     guesses = data.results.get("suggested_names") or {}
@@ -177,10 +177,11 @@ def nearest_points(features: NDArray, sample: NDArray) -> NDArray:
 
 
 def principal_components(points: NDArray) -> NDArray:
-    """Returns `points` `[n, d]` projected on two principal axes (d > 2); unchanged for d = 2.
+    """Returns `points` `[n, d]` projected on the first two principal axes; unchanged for d = 2.
 
-    The sign of an axis is arbitrary: its largest component is made positive. scikit-learn's PCA is
-    not used because it refuses fewer points than axes: a report of one or two images has a map.
+    The points are centered first, but not for d = 2. The sign of an axis is chosen so that its
+    component of the largest absolute value is positive. scikit-learn's PCA is not used because it
+    refuses fewer points than axes: a report of one or two images has a map.
 
     Args:
         points: float `[n, d]`, n >= 1, d >= 2.

@@ -419,10 +419,13 @@ def _with_statistics(section: AugmentConfig, dataset: Dataset) -> AugmentConfig:
 
 
 def _steps_per_epoch(train: TrainConfig, dataset: Dataset) -> int:
-    """Returns the number of steps in an epoch.
+    """Returns the number of steps in an epoch: the images of all parts over those of a batch.
+
+    The quotient is rounded down. For the parts see `batches.parts`.
 
     Raises:
-        InputError: there are fewer labeled or unlabeled images than a batch has.
+        InputError: the set, or its labeled or unlabeled images, are fewer than a batch has of
+            them; or `train.labeled_batch_size` is set, but no class is known.
     """
     parts = batches.parts(dataset, train.batch_size, train.labeled_batch_size)
     for name, (members, count) in parts.items():

@@ -111,7 +111,10 @@ def embed_images(stages: Sequence[BuiltRun], fingerprint: str) -> list[BuiltRun]
 
 
 def forward_of(encoder: Encoder, mesh: Mesh, name: str) -> Forward:
-    """Returns the encoder as a function of images to an embedding with the one entry `name`."""
+    """Returns a function of images to `{name: features}`, which are not scaled to length one.
+
+    The features are those of `Encoder.on`: float32 `[b, d]` on every device of the mesh.
+    """
     encode = encoder.on(mesh)
     return lambda images: {name: encode(images)}
 

@@ -482,7 +482,7 @@ def _compare_rows(run: Run, values: NDArray, table: Table | None) -> _Comparison
             "--ids"
         )
     names = None if run.names is None else table.names
-    return _compare(run, names, embeddings.digests(values))
+    return _compare(run, names, embeddings.digests(values, names))
 
 
 def _scored_rows(run: Run, clustering: Clustering, options: ClusterOptions) -> Run:

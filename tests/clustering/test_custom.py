@@ -79,6 +79,9 @@ def test_a_bug_in_it_keeps_its_traceback(write):
     np.save("x.npy", np.eye(4))
     with pytest.raises(IndexError):
         cluster.main(["--features=x.npy", "--method=mine", "--workdir=out"])
+    write("import not_installed\ndef fit(x, n_clusters, seed): ...")
+    with pytest.raises(ModuleNotFoundError, match="not_installed"):
+        cluster.main(["--features=x.npy", "--method=mine", "--workdir=out"])
 
 
 def test_embeddings(write, tmp_path, capsys, refused):

@@ -55,8 +55,7 @@ def test_heavy_tails_are_no_clear_clusters(seed):
     rng = np.random.default_rng(seed)
     for x in (np.exp(rng.normal(size=(1200, 10))), rng.normal(size=(1200, 8))):
         x = x * np.exp(rng.normal(size=(1200, 1)))
-        rows = smooth.fit(x, "euclidean")
-        found = number.find(x, rows, rng)
+        found = number.find(x, smooth.fit(x, "euclidean"), rng)
         assert found.gap > number.CLEAR_GAP / 2
         assert found.verdict != "clear"
 

@@ -63,6 +63,17 @@ def test_labels_are_numbered_from_zero(tmp_path, color):
     np.testing.assert_array_equal(dataset.labels, np.resize([1, 2, 0], len(color)))
 
 
+@every_row("classes", [(1, 3), (3,), (2, 1)])
+def test_classes_are_the_labels_of_the_file(tmp_path, color, classes):
+    """Not their numbers in ascending order, which depend on the other labels."""
+    labels = np.resize([1, 2, 3], len(color))
+    np.savez(tmp_path / "x.npz", images=color, labels=labels)
+    dataset = load(tmp_path / "x.npz", classes=classes)
+    chosen = np.isin(labels, classes)
+    np.testing.assert_array_equal(np.array(classes)[dataset.labels], labels[chosen])
+    np.testing.assert_array_equal(dataset.images, color[chosen])
+
+
 def test_negative_labels(tmp_path, color):
     np.savez(tmp_path / "x.npz", images=color, labels=np.full(len(color), -1))
     assert load(tmp_path / "x.npz").labels is None

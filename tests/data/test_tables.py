@@ -171,6 +171,11 @@ def test_ids_of_arrays(tmp_path):
     assert tables.read_rows(path, ids="other").names == ("1", "2", "3")
     with pytest.raises(InputError, match=r"--ids must be an array of .*; got nosuch"):
         tables.read_rows(path, ids="nosuch")
+    np.savez(path, emb=np.eye(3), x=np.arange(3))
+    assert tables.read_rows(path, ids="x").names == ("0", "1", "2")
+    np.savez(path, y=np.arange(3))
+    with pytest.raises(InputError, match=r"must hold an array .*; got y"):
+        tables.read_rows(path)
     np.savez(path, features=np.eye(3), files=["a", "b"])
     with pytest.raises(InputError, match=r"files in .* must name each of the 3 rows; got 2"):
         tables.read_rows(path)

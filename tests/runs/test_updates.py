@@ -195,6 +195,25 @@ def test_rows_with_ids_are_known_by_them(named, tmp_path, capsys, refused):
     ]
 
 
+def test_a_decision_is_about_the_row_of_that_id(named, tmp_path):
+    """Two rows of one vector are moved apart and leave; then one returns, with another copy."""
+    ids = [f"p{i}" for i in range(70)]
+    both = named("both.parquet", [*range(70), 3, 3], [*ids, "a", "b"])
+    update.main(["--workdir=out", both, "--report=no"])
+    own = toy.table("out")[3]["cluster"]
+    other = next(int(row["cluster"]) for row in toy.table("out") if row["cluster"] != own)
+    said = {"state": records.read(tmp_path / "out").state, "new": {"n": None}}
+    said["labels"] = {"70": other, "71": "n"}
+    (tmp_path / "said.json").write_text(json.dumps(said))
+    report.main(["out", "--corrections=said.json", "--quiet"])
+    made = toy.table("out")[71]["cluster"]
+    update.main(["--workdir=out", named("left.parquet", range(70), ids), "--report=no"])
+    back = named("back.parquet", [*range(70), 3, 3], [*ids, "b", "c"])
+    update.main(["--workdir=out", back, "--report=no"])
+    found = {row["id"]: (row["cluster"], row["decided"]) for row in toy.table("out")}
+    assert (found["b"], found["c"]) == ((made, "1"), (own, "0"))
+
+
 @pytest.mark.parametrize(("title", "expected"), [("sku", "sku"), ("cluster", "row")])
 def test_the_key_keeps_its_title_where_no_column_of_ours_has_it(tmp_path, title, expected):
     x, file, out = rows(20, 20), tmp_path / "x.parquet", tmp_path / "out"
