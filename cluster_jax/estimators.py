@@ -225,7 +225,7 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
         """Computes features of images as they are clustered, float32 `[m, d]`, unit rows.
 
         Files of a folder are in the order of their paths. Unreadable files have no row, and a
-        warning lists them.
+        warning has their number and their names, up to 200 characters.
         """
         check_is_fitted(self, "labels_")
         images: Any = datasets.joined(X)

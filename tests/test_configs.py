@@ -145,7 +145,6 @@ def test_missing_and_spare_keys_are_named(tmp_path):
         spare = {**config["eval"], part: {**config["eval"][part], "color": 1}}
         with pytest.raises(InputError, match=rf"eval\.{part}\.color"):
             parse_config({**config, "eval": spare})
-    assert parse_config({**config, "nrcc": None}).nrcc is None
     toy.built({**config, "nrcc": None})
     with pytest.raises(InputError, match="missing config key optimizer"):
         parse_config({k: v for k, v in config.items() if k != "optimizer"})

@@ -167,7 +167,8 @@ class Encoder:
         Args:
             images: a folder, an image file, a list of them, `.npy` or `.npz`, or an array
                 `[n, H, W(, C)]` of uint8 or of floats in [0, 1]. Files of a folder are in the order
-                of their paths; unreadable ones have no row, and a warning lists them.
+                of their paths; unreadable ones have no row, and a
+                warning has their number and their names, up to 200 characters.
 
         Raises:
             ValueError: the images cannot be used.

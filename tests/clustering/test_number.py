@@ -54,7 +54,7 @@ def test_heavy_tails_are_no_clear_clusters(seed):
     """They have a silhouette far above that of Gaussians, but rows are nowhere rare in between."""
     rng = np.random.default_rng(seed)
     for x in (np.exp(rng.normal(size=(1200, 10))), rng.normal(size=(1200, 8))):
-        x = x * np.exp(rng.normal(size=(1200, 1)))
+        x *= np.exp(rng.normal(size=(1200, 1)))
         found = number.find(x, smooth.fit(x, "euclidean"), rng)
         assert found.gap > number.CLEAR_GAP / 2
         assert found.verdict != "clear"
