@@ -42,7 +42,8 @@ def check_writable(folder: epath.Path) -> None:
 def write(path: epath.PathLike, content: str | bytes) -> None:
     """Writes a file atomically: first a temporary file next to it, which then replaces it.
 
-    In a bucket a file appears as a whole by itself.
+    In a bucket a file appears as a whole by itself. A link stays, and the file that it leads to is
+    replaced. A pipe or a device gets the content.
     """
     path = epath.Path(path)
     if isinstance(content, str):
@@ -50,6 +51,12 @@ def write(path: epath.PathLike, content: str | bytes) -> None:
         content = content.encode("utf-8", "surrogateescape")
     if buckets.is_in_bucket(path):
         path.write_bytes(content)
+        return
+    path = epath.Path(os.path.realpath(path))
+    # `epath` takes a pipe for a file.
+    if os.path.exists(path) and not os.path.isfile(path):
+        with open(path, "wb") as file:
+            file.write(content)
         return
     partial = path.parent / f".{path.name}.partial"
     try:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import pathlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -184,7 +184,7 @@ def _as_run(
         names=None if features.names is None else tuple(features.names),
         linkage=result.linkage(x),
         placer=finish.placer_of(result, x, options, of_images=False),
-        facts=digests(x, features.names) if every is None else None,
+        facts=digests(x) if every is None else None,
         truth=None if labels is None else labels.codes,
         label_names=None if labels is None else tuple(labels.names),
         shares=tree.probabilities_ if tree is not None and every is not None else None,
@@ -199,22 +199,15 @@ def rows_of(x: NDArray, options: ClusterOptions) -> NDArray:
     return np.asarray(x)
 
 
-def digests(x: NDArray, names: Sequence[str] | None) -> NDArray:
-    """Hashes (SHA-256) each row `[n, d]` as float32, with its id; returns `[n]` of `FACTS`.
+def digests(x: NDArray) -> NDArray:
+    """Hashes (SHA-256) each row `[n, d]` as float32; returns `[n]` of `data.images.FACTS`.
 
-    So rows of one vector and different ids differ. All facts but the digest are zero or empty.
-
-    Args:
-        x: the rows.
-        names: their ids; None: the rows are numbered, and the vector alone is hashed.
+    All facts but the digest are zero or empty.
     """
     facts = np.zeros(len(x), FACTS)
     for rows in blocks(*x.shape):
         for i, row in enumerate(np.ascontiguousarray(x[rows], np.float32), rows.start):
-            digest = hashlib.sha256(row.tobytes())
-            if names is not None:
-                digest.update(names[i].encode("utf-8", "surrogateescape"))
-            facts["digest"][i] = np.frombuffer(digest.digest(), np.uint8)
+            facts["digest"][i] = np.frombuffer(hashlib.sha256(row.tobytes()).digest(), np.uint8)
     return facts
 
 

@@ -274,7 +274,7 @@ class Run:
         By it a file of corrections says which rows, clusters and names it is about.
         """
         parts = [self.names, sorted(self.named.items()), sorted(self.held), self.next_label]
-        shown = [self.columns[name] for name in ("label", "decided")]
+        shown = [self.columns[name] for name in ("label", "decided", "kept")]
         shown += [self.columns["row"] if self.facts is None else self.facts["digest"]]
         text = b"".join([json.dumps(parts).encode(), *(column.tobytes() for column in shown)])
         return hashlib.sha256(text).hexdigest()[:12]

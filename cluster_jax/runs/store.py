@@ -44,8 +44,20 @@ def size_and_checksum(workdir: epath.Path) -> tuple[int, int]:
     """
     if not (workdir / FEATURES).exists():
         return 0, 0
-    rows = np.load(workdir / FEATURES, mmap_mode="r")
+    rows = _mapped(workdir)
     return len(rows), checksum(rows)
+
+
+def _mapped(workdir: epath.Path) -> NDArray:
+    """Returns the rows in `FEATURES`, which must exist, as a memory map.
+
+    Raises:
+        DamagedFile: the file cannot be read.
+    """
+    try:
+        return np.load(workdir / FEATURES, mmap_mode="r")
+    except (ValueError, EOFError) as error:
+        raise io.DamagedFile(workdir / FEATURES, "its rows cannot be read") from error
 
 
 def read(workdir: epath.Path, config: Mapping[str, Any], known: tuple[int, int]) -> NDArray | None:
@@ -70,11 +82,9 @@ def read(workdir: epath.Path, config: Mapping[str, Any], known: tuple[int, int])
             raise io.DamagedFile(workdir / workdirs.TRAIN_EMBEDDING, "it is not there")
         embedding = readable_rows(io.read_arrays(workdir / workdirs.TRAIN_EMBEDDING))
         parts.append(embedding[config["eval"]["features"]])
-    if FEATURES in there:
-        try:
-            parts.append(np.load(workdir / FEATURES, mmap_mode="r"))
-        except (ValueError, EOFError) as error:
-            raise io.DamagedFile(workdir / FEATURES, "its rows cannot be read") from error
+    # Of images, a state before the first update needs none of these rows.
+    if FEATURES in there and (known[0] or not parts):
+        parts.append(_mapped(workdir))
         if checksum(parts[-1][: known[0]]) != known[1]:
             raise io.DamagedFile(workdir / FEATURES, "its rows do not match their checksum")
     if not parts:
@@ -91,7 +101,7 @@ def append(workdir: epath.Path, rows: NDArray) -> None:
     bytes, is written at once.
     """
     path = workdir / FEATURES
-    known = np.load(path, mmap_mode="r") if path.exists() else rows[:0]
+    known = _mapped(workdir) if path.exists() else rows[:0]
     count = len(known)
     rows = np.ascontiguousarray(rows, known.dtype)
     header = _header(rows, count + len(rows))

@@ -7,6 +7,7 @@ next state.
 
 import collections
 import dataclasses
+import hashlib
 import os
 import time
 from collections.abc import Sequence
@@ -113,7 +114,9 @@ def _compare(run: Run, names: Sequence[str] | None, facts: NDArray) -> _Comparis
         place = _matched(_keys(run.facts[left]), _keys(facts[free]))
         known[left[place >= 0]] = free[place[place >= 0]]
     new = np.setdiff1d(np.arange(len(facts)), known)
-    place = _matched(_keys(run.gone), _keys(facts[new]))
+    of_new = None if names is None else [names[i] for i in new.tolist()]
+    gone = [digest.tobytes() for digest in run.gone["digest"]]
+    place = _matched(gone, _digests_of_departed(run, facts[new], of_new))
     back = new[place[place >= 0]]
     columns = run.gone[place >= 0][list(COLUMNS.names or ())].astype(COLUMNS)
     every = None
@@ -482,7 +485,7 @@ def _compare_rows(run: Run, values: NDArray, table: Table | None) -> _Comparison
             "--ids"
         )
     names = None if run.names is None else table.names
-    return _compare(run, names, embeddings.digests(values, names))
+    return _compare(run, names, embeddings.digests(values))
 
 
 def _scored_rows(run: Run, clustering: Clustering, options: ClusterOptions) -> Run:
@@ -606,8 +609,22 @@ def _kept_decisions(run: Run, kept: NDArray) -> NDArray:
     left = np.zeros(is_said.sum(), DEPARTED)
     left[list(COLUMNS.names or ())] = columns[is_said]
     assert run.facts is not None
-    left["digest"] = run.facts["digest"][is_said]
+    names = None if run.names is None else [run.names[i] for i in np.flatnonzero(is_said).tolist()]
+    digests = b"".join(_digests_of_departed(run, run.facts[is_said], names))
+    left["digest"] = np.frombuffer(digests, np.uint8).reshape(-1, 32)
     return left
+
+
+def _digests_of_departed(run: Run, facts: NDArray, names: Sequence[str] | None) -> list[bytes]:
+    """Returns digests by which images or rows are known again when they return.
+
+    They are of the content, and of rows with ids of content and id.
+    """
+    contents = [digest.tobytes() for digest in facts["digest"]]
+    if run.is_of_images or names is None:
+        return contents
+    ids = (name.encode("utf-8", "surrogateescape") for name in names)
+    return [hashlib.sha256(c + key).digest() for c, key in zip(contents, ids, strict=True)]
 
 
 def _own_clusters(run: Run, clustering: Clustering) -> Clustering:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import shutil
 from io import StringIO
 
@@ -223,6 +224,15 @@ def test_tables_that_cannot_be_written(trained, tmp_path, refused, monkeypatch):
         patch.setenv("HOME", str(tmp_path))
         predict.main([*flags, "--out=~/p.csv"])
     assert len(toy.table(tmp_path, "p.csv")) == 2
+    (tmp_path / "p.csv").write_text("old")
+    (tmp_path / "link.csv").symlink_to("p.csv")
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDWR)
+    for name in ("link.csv", "pipe"):
+        predict.main([*flags, f"--out={tmp_path}/{name}"])
+    assert len(toy.table(tmp_path, "p.csv")) == 2
+    assert os.read(reader, 5) == b"image"
+    os.close(reader)
     monkeypatch.setattr(Run, "encoder", lambda run: pytest.fail("too late"))
     sentence = refused(predict.main, *flags, f"--out={tmp_path}/none/p.csv")
     assert f"--out must be a file in a folder that exists; got {tmp_path}/none/p.csv" in sentence

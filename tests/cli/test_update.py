@@ -158,6 +158,11 @@ def test_folders_that_are_away_or_have_moved(place, capsys, refused, monkeypatch
     toy.save(more, toy.images(52, channels=3)[0][40:], prefix="new")
     update.main([f"--workdir={run}", "more", "--report=no"])
     before = {row["image"]: row["cluster"] for row in toy.table(run)}
+    # What only the update has added is damaged: the state before is there.
+    shutil.copytree(run, place / "cut")
+    os.truncate(place / "cut/features.npy", 100)
+    update.main([f"--workdir={place}/cut", "--undo", "--report=no"])
+    assert len(toy.table(place, "cut/assignments.csv")) == 40
     more.rename(place / "disk")
     more.mkdir()  # where it is mounted
     (place / "photos" / "01.png").unlink()

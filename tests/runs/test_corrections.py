@@ -168,6 +168,7 @@ def test_of_a_set_of_copies_one_is_kept(first):
     assert now.duplicates.keep.tolist() == [False, True, False]
     assert corrections.summary(run, now) == "1 kept of its copies"
     assert np.flatnonzero(now.columns["kept"]).tolist() == [1]
+    assert now.state != run.state, "so that a later file of the page can take it back"
 
 
 def test_what_is_in_no_cluster_cannot_be_right(first):
