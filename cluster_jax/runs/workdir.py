@@ -558,7 +558,9 @@ def difference(stored: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     if not keys:
         return ""
     more = f" (and {short(', '.join(keys[1:]))})" if len(keys) > 1 else ""
-    return f"{keys[0]} = {old.get(keys[0])!s:.120}, not {new.get(keys[0])!s:.120}{more}"
+    # Several folders are one a line.
+    was, now = (str(values.get(keys[0])).replace("\n", " and ") for values in (old, new))
+    return f"{keys[0]} = {was:.120}, not {now:.120}{more}"
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -60,7 +60,7 @@ def test_only_the_compared_part_must_be_the_same(tmp_path):
             {"seed": 3, "train": {"batch_size": 32}, "method": {"name": "ncc", "x": 1}},
             r"method.name = byol, not ncc \(and method.decay, method.x, seed, train",
         ),
-        ({"seed": "x" * 80}, r"seed = 0, not x{80}; choose"),
+        ({"seed": "x" * 80 + "\ny"}, r"seed = 0, not x{80} and y; choose"),
         (
             {"train": {"batch_sise": 16}},
             r"train.batch_sise = None, not 16 \(and train.batch_size\)",
