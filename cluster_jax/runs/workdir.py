@@ -377,11 +377,12 @@ def locked(workdir: epath.Path) -> Iterator[Callable[[], None]]:
         something is written.
 
     Raises:
-        InputError: another run uses the workdir.
+        InputError: the workdir cannot be written, or another run uses it.
     """
     if "://" in str(workdir):
         yield lambda: None
         return
+    io.check_writable(workdir)
     workdir.mkdir(parents=True, exist_ok=True)
     with _lock(workdir) as file:
 
