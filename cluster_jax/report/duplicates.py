@@ -50,7 +50,7 @@ class Duplicates(NamedTuple):
         similarities: float64 `[m]`, cosine similarity to the features of the group's first image; 1
             for that image and for its exact duplicates.
         threshold: cosine similarity above which pictures were compared; None: only files of the
-            same bytes were searched for, because there are more than `MAX_NEAR_IMAGES` images.
+            same bytes were searched for, see `find`.
         facts: `[m]` of `data.images.FACTS`, of the images; for arrays, bytes are 0.
         keep: bool `[m]`, true for one image of each group: the one that a person has picked, see
             `with_picked`; else that with most pixels, then with most bytes, then one whose name is
@@ -185,8 +185,9 @@ def find(dataset: Dataset, features: NDArray) -> Duplicates:
 
     Exact duplicates are files of the same bytes. Near-duplicates are pairs of similar features, see
     `near_threshold`, or of similar outlines, whose whole pictures show the same content, see
-    `pictures.show_same`. Images that are not files are compared as the network sees them. More than
-    `MAX_NEAR_IMAGES` distinct images are not searched for near-duplicates.
+    `pictures.show_same`. Images that are not files are compared as the network sees them.
+    Near-duplicates are not searched for among more than `MAX_NEAR_IMAGES` distinct images, nor
+    among images with a side of less than 16 pixels: too few to tell two handwritten digits apart.
 
     Args:
         dataset: the n images, at least one.
@@ -196,7 +197,7 @@ def find(dataset: Dataset, features: NDArray) -> Duplicates:
     distinct = np.unique(origins)
     threshold = None
     pairs = np.empty((0, 2), np.int64)
-    if len(distinct) <= MAX_NEAR_IMAGES:
+    if len(distinct) <= MAX_NEAR_IMAGES and min(dataset.shape[:2]) >= _OUTLINE_SIDE:
         threshold = near_threshold(features[distinct])
         # The features of a small picture change if it is made smaller; its outlines do not.
         close = similar_pairs(features[distinct], threshold)

@@ -21,7 +21,7 @@ def _small_blocks(monkeypatch):
 
 def _distinct(n, d=12, seed=0):
     rng = np.random.default_rng(seed)
-    images = rng.integers(0, 256, (n, 4, 4, 3), dtype=np.uint8)
+    images = rng.integers(0, 256, (n, 16, 16, 3), dtype=np.uint8)
     return images, rng.normal(size=(n, d)).astype(np.float32)
 
 
@@ -80,6 +80,7 @@ def test_only_the_pixels_make_exact_duplicates():
     assert _groups(found) == [[2, 7], [11, 30]]
     assert found.is_exact.tolist() == [False, False, True, True]
     assert found.similarities[3] == 1
+    assert _groups(_find(images[:, 1:], x)) == [[11, 30]], "too small for near ones"
 
 
 def test_rows_of_zeros_and_features_that_are_all_the_same():
@@ -173,7 +174,7 @@ def test_table_names_files_or_numbers():
     dataset = in_memory("arrays", images, IN_MEMORY)
     rows = assignments.duplicates_csv(dataset.sources, found).splitlines()
     titles = "group,kind,image,width,height,bytes,taken,keep,similarity"
-    assert rows == [titles, "0,exact,11,4,4,,,1,1", "0,exact,30,4,4,,,0,1"]
+    assert rows == [titles, "0,exact,11,16,16,,,1,1", "0,exact,30,16,16,,,0,1"]
     names = tuple(f'{i}, "x".jpg' for i in range(40))
     table = assignments.duplicates_csv(names, found)
     assert [row["image"] for row in csv.DictReader(table.splitlines())] == [names[11], names[30]]
