@@ -263,7 +263,7 @@ def _named(entries: Mapping[str, Any], *path: str) -> list[tuple[str, str]]:
 def entry_name(*path: str) -> str:
     """Returns the path of keys to an entry of the results in words, such as "NMI"."""
     text = " ".join(_WORDS.get(key, key.replace("_", " ")) for key in path)
-    return text if text.startswith("k-") else text[:1].upper() + text[1:]  # k-means, k-NN
+    return text if text.startswith("k-") else capital(text)  # k-means, k-NN
 
 
 def format_value(value: float | None) -> str:
