@@ -12,7 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 import cluster_jax
 from cluster_jax import SmoothTree
 from cluster_jax.cli import predict
-from cluster_jax.clustering import smooth, smooth_tree
+from cluster_jax.clustering import smooth, tree_fit
 from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
@@ -148,7 +148,7 @@ def test_new_images_follow_the_cut(fitted, features, tmp_path, capsys):
 
 
 def test_many_images_are_condensed(make, fitted, features, workdir, monkeypatch):
-    monkeypatch.setattr(smooth_tree, "MAX_ROWS", 200)
+    monkeypatch.setattr(tree_fit, "MAX_ROWS", 200)
     again = make(workdir=workdir, overrides={"eval.n_neighbors": 12}).fit(features)
     leaves = again.results_["metrics"]["tree"]["rows_clustered"]
     assert leaves <= 150
@@ -176,7 +176,7 @@ def test_the_map_is_only_a_picture(make, fitted, features, workdir, method):
 
 def test_one_axis_is_drawn_as_it_is(make, features, workdir, monkeypatch):
     fit = functools.partial(smooth.fit, n_axes=1)
-    monkeypatch.setattr(smooth_tree.smooth, "fit", fit)
+    monkeypatch.setattr(tree_fit.smooth, "fit", fit)
     again = make(workdir=workdir, overrides={"eval.n_neighbors": 12}).fit(features)
     assert again._run.points.shape == (COUNT, 1)
     np.testing.assert_array_equal(again.predict(features), again.labels_)

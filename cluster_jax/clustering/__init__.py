@@ -13,7 +13,7 @@ that of Gaussian rows of the same covariance: "one_cluster" below 0.1, "clear" i
 standard errors above 0.3 of the largest possible gap, and otherwise "unclear", a best guess. `cut`
 gives coarser and finer groups of one tree, `predict` assigns new rows. Copies of rows change
 nothing, and too many rows to compare all pairs are condensed first. The algorithm is the
-project's own, see `cluster_jax.clustering.smooth_tree` and `number`.
+project's own, see `cluster_jax.clustering.tree_fit` and `number`.
 
 **`GridShift`** after `reduce` is NRCC's way (section 3.6): UMAP to three dimensions, then mean
 shift on a grid of cells of side $h$. All occupied cells move to the weighted mean of the $3^d$

@@ -6,15 +6,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import custom, knn, placing
+from cluster_jax.clustering import custom, knn, placing, tree_fit
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.placing import ByCenters, ByTree, ByVotes, Placing, Voters
 from cluster_jax.clustering.reduce import MAP_COLUMNS, reduce
 from cluster_jax.clustering.smooth import Smoother
-from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.clustering.tree import linkage_of_means
+from cluster_jax.clustering.tree_fit import TreeFit
 from cluster_jax.core import arrays, checks
 from cluster_jax.core.arrays import Rows
 from cluster_jax.core.names import counted
@@ -43,7 +43,7 @@ class Clustering(NamedTuple):
         distances: float32 `[n]`, Euclidean, to the mean of the cluster; for the tree between sharp
             rows; for k-means of features to its center, and 1 - cosine if that is the metric.
         outliers: bool `[n]`, rows of clusters that are too small to count; k-means has none.
-        tree: the fitted SmoothTree, or None.
+        tree: the fit of SmoothTree, or None.
         membership: probabilities of the clusters of SmoothTree; None for GridShift and k-means.
         all_labels: int32 `[l]`, if only n of l rows are described; None: all are.
     """
@@ -54,16 +54,16 @@ class Clustering(NamedTuple):
     cluster_labels: NDArray
     distances: NDArray
     outliers: NDArray
-    tree: SmoothTree | None = None
+    tree: TreeFit | None = None
     membership: Membership | None = None
     all_labels: NDArray | None = None
 
     def linkage(self, features: NDArray) -> NDArray:
-        """Returns the tree of the clusters of features `[n, d]`, see `smooth_tree` and `tree`."""
+        """Returns the tree of the clusters of features `[n, d]`, see `tree_fit` and `tree`."""
         if self.tree is None:
             is_in = self.cluster_labels != NO_CLUSTER
             return linkage_of_means(features[is_in], self.cluster_labels[is_in])
-        return self.tree.cluster_linkage_
+        return self.tree.cluster_linkage()
 
 
 def find(
@@ -82,7 +82,7 @@ def find(
             for the tree.
         options: with a metric and a reduction.
         seed: random seed of the clustering and of the map that GridShift clusters.
-        originals: int `[n]`, the row that each row is a copy of, see `SmoothTree.fit_rows`.
+        originals: int `[n]`, the row that each row is a copy of, see `tree_fit.fit`.
         shown: int `[m]`, the rows that the result describes; None: all rows.
         progress: called with one line of text at each step.
     """
@@ -215,7 +215,7 @@ def run_tree(
         options: of the tree, with a metric.
         seed: random seed of the clustering.
         shown: int `[m]`, the rows that the result describes; None: all rows.
-        originals: int `[n]`, the row that each row is a copy of, see `SmoothTree.fit_rows`.
+        originals: int `[n]`, the row that each row is a copy of, see `tree_fit.fit`.
         progress: called with one line of text at each step.
 
     Returns:
@@ -225,39 +225,38 @@ def run_tree(
     """
     progress(f"smoothing {_shape(features)} features and clustering them ...")
     k = options.n_clusters
-    model = SmoothTree(str(options.metric), n_clusters=k, random_state=seed)
-    model.fit_rows(features, originals)
-    n = len(model.labels_)
-    m = len(model.sample_)
-    n_in = int((model.labels_ >= 0).sum())
-    if model.smoother_.counts is not None:
+    fitted = tree_fit.fit(features, str(options.metric), k, seed, originals)
+    n = len(fitted.labels)
+    m = len(fitted.sample)
+    n_in = int((fitted.labels >= 0).sum())
+    if fitted.smoother.counts is not None:
         progress(f"clustered {m:,} micro-clusters of all {n:,} rows")
     elif m < n_in:
         progress(f"{counted(n_in - m, 'copy', 'copies')} of other rows took their clusters")
     if n_in < n:
         rows_out = counted(n - n_in, "row is", "rows are")
         progress(f"{rows_out} in no cluster: zeros alone, which have no direction")
-    sizes = np.bincount(model.labels_[model.labels_ >= 0])
+    sizes = np.bincount(fitted.labels[fitted.labels >= 0])
     is_small = _are_small(sizes, k)
     metrics = {
         "n_large": int((~is_small).sum()),
-        "verdict": model.verdict_ if k is None else None,
-        "gap": model.gap_ if np.isfinite(model.gap_) else None,
+        "verdict": fitted.verdict if k is None else None,
+        "gap": fitted.gap if np.isfinite(fitted.gap) else None,
         "rows_clustered": m,
         "outliers": int(sizes[is_small].sum()),
     }
     rows = np.arange(n) if shown is None else shown
-    sharp = model.smoother_.project(np.asarray(features[rows]))
-    labels = model.labels_[rows]
-    leaves = model.leaves_[model.labels_ >= 0]
-    centers = placing.centers_of_leaves(model.smoother_.sharp, model.labels_[model.sample_], leaves)
+    sharp = fitted.smoother.project(np.asarray(features[rows]))
+    labels = fitted.labels[rows]
+    leaves = fitted.leaves[fitted.labels >= 0]
+    centers = placing.centers_of_leaves(fitted.smoother.sharp, fitted.labels[fitted.sample], leaves)
     distances = arrays.distances_to_centers(sharp, centers, labels).astype(np.float32)
-    member = Membership(*(column[rows] for column in model.membership_))
+    member = Membership(*(column[rows] for column in fitted.membership))
     points = np.empty((len(rows), 0), np.float32)
     outliers = is_small[labels] & (labels >= 0)
-    every = None if shown is None else model.labels_.astype(np.int32)
+    every = None if shown is None else fitted.labels.astype(np.int32)
     described = (labels.astype(np.int32), distances, outliers)
-    return Clustering(metrics, points, centers, *described, model, member, every)
+    return Clustering(metrics, points, centers, *described, fitted, member, every)
 
 
 def clusterer(
@@ -273,7 +272,7 @@ def clusterer(
     labels = clustering.cluster_labels
     tree = clustering.tree
     if tree is not None:
-        return ByTree(tree.smoother_, tree.labels_, tree.sample_, tree.leaves_, training_rows)
+        return ByTree(tree.smoother, tree.labels, tree.sample, tree.leaves, training_rows)
     if options.method in CLUSTERINGS and options.reduce == "tsne":
         return None
     if options.method == "kmeans" and options.reduce == "none":

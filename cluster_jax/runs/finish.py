@@ -10,7 +10,7 @@ import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import membership, placing, smooth_tree
+from cluster_jax.clustering import membership, placing, tree_fit
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.placing import ByTree, Placing, Voters
 from cluster_jax.clustering.reduce import reduce
@@ -180,7 +180,7 @@ def first_state(clustering: Clustering, labels: NDArray, **known: Any) -> Run:
         probabilities=sure[0],
         second_labels=sure[1],
         second_probabilities=sure[2],
-        tree=None if clustering.tree is None else clustering.tree.linkage_,
+        tree=None if clustering.tree is None else clustering.tree.linkage,
         **known,
     )
 
@@ -200,10 +200,10 @@ def placer_of(
     tree = clustering.tree
     metric = str(options.metric)
     if tree is not None and not of_images:
-        return tree.clusterer_
+        return tree.placer
     distinct = rows = arrays.normalize_rows(x) if metric == "cosine" else x
-    if tree is not None and len(x) <= smooth_tree.MAX_ROWS:
-        distinct = rows[tree.sample_]  # Of copies one counts.
+    if tree is not None and len(x) <= tree_fit.MAX_ROWS:
+        distinct = rows[tree.sample]  # Of copies one counts.
     known = Voters(rows, metric, placing.novelty_threshold(distinct, metric))
     return clusters.clusterer(clustering, known, options)
 

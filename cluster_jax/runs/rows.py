@@ -187,7 +187,7 @@ def _as_run(
         facts=digests(x) if every is None else None,
         truth=None if labels is None else labels.codes,
         label_names=None if labels is None else tuple(labels.names),
-        shares=tree.probabilities_ if tree is not None and every is not None else None,
+        shares=tree.membership.probabilities if tree is not None and every is not None else None,
         **known,
     )
 

@@ -17,9 +17,10 @@ import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import numbering
+from cluster_jax.clustering import numbering, tree_fit
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.placing import ByTree
+from cluster_jax.clustering.tree_fit import TreeFit
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
@@ -569,10 +570,15 @@ def _updated(
     x = after.all_features
     clustering = clusters.find(x, after.options, seed=after.config["seed"])
     assert clustering.tree is not None
-    state = clustering.tree.numbered(living, x, is_fixed[:n_old])
+
+    def again(some: NDArray) -> TreeFit:
+        options = after.options
+        return tree_fit.fit(some, str(options.metric), options.n_clusters, after.config["seed"])
+
+    state = tree_fit.numbered(living, x, clustering.tree, again, is_fixed[:n_old])
     told = state.events
     if refit:
-        state = numbering.refit(state, clustering.tree.labels_, is_fixed)
+        state = numbering.refit(state, clustering.tree.labels, is_fixed)
         told += state.events
     columns["label"] = state.ids
     columns["apart"] = state.apart
@@ -587,8 +593,8 @@ def _updated(
         next_label=state.next_id,
         events=numbering.events(stayed, state.ids, born, had=had),
         placer=dataclasses.replace(placer, labels=state.ids.copy()),
-        tree=clustering.tree.linkage_,
-        probabilities=clustering.tree.probabilities_,
+        tree=clustering.tree.linkage,
+        probabilities=clustering.tree.membership.probabilities,
     )
     return finish.described(after), clustering
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from cluster_jax.clustering import copies, smooth, smooth_tree
+from cluster_jax.clustering import copies, smooth, tree_fit
 from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.data.arrays import Shards
 from tests.rows import every_row
@@ -49,7 +49,7 @@ def test_copies_change_no_cluster(how, noise, metric):
     assert adjusted_rand_score(model.labels_, again.labels_[: len(x)]) >= 0.95
     np.testing.assert_array_equal(again.labels_, again.labels_[original])
     np.testing.assert_array_equal(again.probabilities_, again.probabilities_[original])
-    assert len(again.sample_) == len(x)
+    assert len(again._fit_.sample) == len(x)
 
 
 def test_most_rows_may_be_copies():
@@ -58,7 +58,7 @@ def test_most_rows_may_be_copies():
     copied, original = with_copies(x, "one kind twelve times", 1e-2)
     model = SmoothTree("cosine").fit(copied)
     np.testing.assert_array_equal(model.labels_, model.labels_[original])
-    assert len(model.sample_) == len(x)
+    assert len(model._fit_.sample) == len(x)
 
 
 def test_the_order_of_the_rows_does_not_matter():
@@ -94,18 +94,18 @@ def test_few_rows_and_copies_of_them(n):
     for rows in (x, np.repeat(x, 3, axis=0)):
         model = SmoothTree("euclidean").fit(rows)
         assert (model.n_clusters_, model.verdict_) == (1, "one_cluster")
-        assert len(model.sample_) == n
+        assert len(model._fit_.sample) == n
 
 
 @pytest.mark.parametrize("noise", [0, 1e-3])
 def test_copies_among_more_rows_than_are_compared(noise, monkeypatch):
     """A set of one cluster, all of it twice, is no set of hundreds of clusters of two rows."""
-    monkeypatch.setattr(smooth_tree, "MAX_ROWS", 400)
+    monkeypatch.setattr(tree_fit, "MAX_ROWS", 400)
     x = np.random.default_rng(0).normal(size=(500, 12))
     copied, original = with_copies(x, "twice", noise)
     model = SmoothTree("euclidean").fit(copied)
     assert (model.n_clusters_, model.verdict_) == (1, "one_cluster")
-    np.testing.assert_array_equal(model.leaves_, model.leaves_[original])
+    np.testing.assert_array_equal(model._fit_.leaves, model._fit_.leaves[original])
 
 
 def test_copies_in_shards(tmp_path):

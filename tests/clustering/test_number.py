@@ -164,7 +164,7 @@ def test_silhouettes_are_those_of_squared_distances():
 def test_a_score_is_the_mean_of_the_silhouettes_of_sharp_and_smooth_rows():
     x, _ = blobs((60,) * 5)
     model = fit(x)
-    rows, labels = model.smoother_, model.labels_[model.sample_]
+    rows, labels = model._fit_.smoother, model.labels_[model._fit_.sample]
     both = [number.silhouettes(r, labels).mean() for r in (rows.sharp, rows.smooth)]
     assert model.scores_[5] == pytest.approx(np.mean(both))
     assert max(model.scores_, key=model.scores_.get) == 5

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
-from cluster_jax.clustering import numbering, smooth_tree
+from cluster_jax.clustering import numbering, tree_fit
 from cluster_jax.clustering.smooth_tree import SmoothTree
 
 
@@ -113,7 +113,7 @@ def test_rows_of_zeros_alone_come_first():
 
 def test_many_rows_are_condensed_and_keep_their_clusters(monkeypatch):
     """Also rows in no cluster, and those that a sample stands for."""
-    monkeypatch.setattr(smooth_tree, "MAX_ROWS", 150)
+    monkeypatch.setattr(tree_fit, "MAX_ROWS", 150)
     monkeypatch.setattr(numbering, "LOOK", 120)
     draw = kinds(3)
     x, _ = draw(60, 60, 60)
@@ -127,7 +127,7 @@ def test_many_rows_are_condensed_and_keep_their_clusters(monkeypatch):
     assert adjusted_rand_score(y, model.labels_[180:-1]) == 1
     assert (model.labels_[[5, -1]] == -1).all()
     assert (model.predict(more) == model.labels_[180:-1]).mean() > 0.95
-    assert len(model.sample_) <= 150
+    assert len(model._fit_.sample) <= 150
 
 
 def test_save_keeps_clusters_and_goes_on_as_if_it_had_not_stopped(tmp_path):
@@ -218,10 +218,10 @@ def test_many_rows_are_sampled_and_a_split_takes_all_of_its_rows(monkeypatch):
 
     def fit(rows):
         seen.append(len(rows))
-        model = SmoothTree("euclidean", n_clusters=3).fit(rows)
-        rows = model.smoother_
+        found = tree_fit.fit(rows, "euclidean", 3)
+        rows = found.smoother
         return numbering.Look(
-            model.labels_, rows.sharp[model.leaves_], lambda x: (model.predict(x), rows.project(x))
+            found.labels, rows.sharp[found.leaves], lambda x: (found.place(x), rows.project(x))
         )
 
     for _ in range(3):

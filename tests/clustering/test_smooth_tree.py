@@ -11,7 +11,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import cluster_jax
-from cluster_jax.clustering import knn, smooth, smooth_tree
+from cluster_jax.clustering import knn, smooth, tree_fit
 from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
@@ -41,7 +41,7 @@ def test_cuts_are_nested_partitions_of_which_the_labels_are_one():
 def test_the_tree_of_clusters_is_the_top_of_the_tree():
     x, _ = blobs((60,) * 5)
     model = fit(x)
-    linkage = model.cluster_linkage_
+    linkage = model._fit_.cluster_linkage()
     assert linkage.shape == (4, 4)
     assert linkage[-1, 3] == 5
     for k in range(1, 6):
@@ -53,11 +53,11 @@ def test_heights_are_those_of_ward():
     """With one level of one cluster the tree is SciPy's; above clusters, sizes count."""
     x, _ = blobs((50, 50))
     one = fit(np.random.default_rng(0).normal(size=(60, 8)))
-    expected = hierarchy.linkage(one.smoother_.smooth.astype(np.float64), "ward")
+    expected = hierarchy.linkage(one._fit_.smoother.smooth.astype(np.float64), "ward")
     np.testing.assert_allclose(one.linkage_[:, 2:], expected[:, 2:])
     two = fit(x)
-    labels = two.labels_[two.sample_]
-    means = [two.smoother_.smooth[labels == c].mean(axis=0) for c in range(2)]
+    labels = two.labels_[two._fit_.sample]
+    means = [two._fit_.smoother.smooth[labels == c].mean(axis=0) for c in range(2)]
     gap = np.linalg.norm(means[0] - means[1]) * np.sqrt(2 * 50 * 50 / 100)
     assert two.linkage_[-1, 2] == pytest.approx(gap, rel=1e-4)
 
@@ -88,7 +88,7 @@ def test_training_rows_keep_their_cluster_and_rows_do_not_affect_each_other():
 @pytest.mark.parametrize("most", [400, 350])  # The second: micro-clusters.
 @pytest.mark.parametrize("metric", smooth.METRICS)
 def test_the_order_of_the_rows_changes_nothing(metric, most, monkeypatch):
-    monkeypatch.setattr(smooth_tree, "MAX_ROWS", most)
+    monkeypatch.setattr(tree_fit, "MAX_ROWS", most)
     x, _ = blobs((100,) * 4, gap=1.0)
     x[7] = x[8]
     order = np.random.default_rng(3).permutation(400)
@@ -103,42 +103,43 @@ def test_the_order_of_the_rows_changes_nothing(metric, most, monkeypatch):
 
 def test_many_rows_are_condensed(monkeypatch):
     """Micro-clusters give the clusters of all rows, and every cut is one of them."""
-    monkeypatch.setattr(smooth_tree, "MAX_ROWS", 200)
+    monkeypatch.setattr(tree_fit, "MAX_ROWS", 200)
     x, truth = blobs((200,) * 4)
     model = fit(x)
     assert adjusted_rand_score(truth, model.labels_) > 0.99
-    assert len(model.sample_) <= 200
-    counts = np.bincount(model.leaves_)
-    np.testing.assert_array_equal(model.smoother_.counts, counts)
-    sharp = model.smoother_.project(x)
+    assert len(model._fit_.sample) <= 200
+    counts = np.bincount(model._fit_.leaves)
+    np.testing.assert_array_equal(model._fit_.smoother.counts, counts)
+    sharp = model._fit_.smoother.project(x)
     for leaf in (0, len(counts) - 1):
-        own = sharp[model.leaves_ == leaf]
-        np.testing.assert_allclose(model.smoother_.sharp[leaf], own.mean(axis=0), atol=1e-5)
+        own = sharp[model._fit_.leaves == leaf]
+        np.testing.assert_allclose(model._fit_.smoother.sharp[leaf], own.mean(axis=0), atol=1e-5)
         squares = np.square(own).sum(axis=1).mean()
-        assert model.smoother_.squares[leaf] == pytest.approx(squares, rel=1e-4)
-    np.testing.assert_array_equal(model.labels_, model.labels_[model.sample_][model.leaves_])
+        assert model._fit_.smoother.squares[leaf] == pytest.approx(squares, rel=1e-4)
+    of_leaves = model.labels_[model._fit_.sample]
+    np.testing.assert_array_equal(model.labels_, of_leaves[model._fit_.leaves])
     for k in (2, 4, 9):
         groups = model.cut(n_clusters=k)
         assert len(np.unique(groups)) == k
         fine = model.labels_ if k <= 4 else groups
         coarse = groups if k <= 4 else model.labels_
         assert len(np.unique(np.stack([fine, coarse]), axis=1).T) == max(4, k)
-    assert model.smooth_rows(x).shape == (800, model.smoother_.smooth.shape[1])
+    assert model.smooth_rows(x).shape == (800, model._fit_.smoother.smooth.shape[1])
 
 
 def test_micro_clusters_are_the_same_on_one_device_and_four(monkeypatch):
-    monkeypatch.setattr(smooth_tree, "MAX_ROWS", 200)
+    monkeypatch.setattr(tree_fit, "MAX_ROWS", 200)
     x, _ = blobs((200,) * 4, gap=1.0)
     every, found = jax.devices(), []
     for count in (1, 4):
         monkeypatch.setattr(jax, "devices", lambda count=count: every[:count])
         found.append(fit(x))
-    for name in ("labels_", "leaves_", "sample_", "linkage_"):
-        np.testing.assert_array_equal(*(getattr(model, name) for model in found), name)
+    for name in ("labels", "leaves", "sample", "linkage"):
+        np.testing.assert_array_equal(*(getattr(model._fit_, name) for model in found), name)
 
 
 def test_more_clusters_than_half_of_the_micro_clusters(monkeypatch):
-    monkeypatch.setattr(smooth_tree, "MAX_ROWS", 200)
+    monkeypatch.setattr(tree_fit, "MAX_ROWS", 200)
     centers = 30 * np.random.default_rng(0).normal(size=(120, 8))
     truth = np.repeat(np.arange(120), 10)
     x = centers[truth] + np.random.default_rng(1).normal(size=(1200, 8))
@@ -149,7 +150,7 @@ def test_more_clusters_than_half_of_the_micro_clusters(monkeypatch):
 def test_probabilities_are_shares_of_labels_after_two_averages():
     x, _ = blobs((100,) * 4, gap=0.8)
     model = fit(x)
-    sharp, order = model.smoother_.sharp, model.sample_
+    sharp, order = model._fit_.smoother.sharp, model._fit_.sample
     count = smooth.n_neighbors(len(order))
     near = knn.nearest(sharp, sharp, count, exclude_self=True).indices
     shares = np.eye(model.n_clusters_)[model.labels_[order]]
@@ -169,7 +170,7 @@ def test_few_rows(n, metric):
     x = np.random.default_rng(n).normal(size=(n, 6))
     model = SmoothTree(metric).fit(x)
     assert model.labels_.shape == (n,)
-    leaves = len(model.sample_)
+    leaves = len(model._fit_.sample)
     assert model.linkage_.shape == (leaves - 1, 4)
     assert model.predict(x[:1]).tolist() == model.labels_[:1].tolist()
     assert len(np.unique(model.cut(n_clusters=leaves))) == leaves
@@ -189,7 +190,7 @@ def test_copies_zero_rows_and_constant_columns():
     x = np.concatenate([x, np.full((300, 5), 7.0)], axis=1)
     assert adjusted_rand_score(truth, fit(x).labels_) > 0.99
     x[:20] = 0
-    assert np.isfinite(SmoothTree().fit_rows(x).probabilities_).all()
+    assert np.isfinite(tree_fit.fit(x).membership.probabilities).all()
 
 
 def test_seeds():
@@ -215,13 +216,14 @@ def test_known_copies_change_nothing():
     others = np.random.default_rng(5).permutation(160)[:60]
     copied = np.concatenate([x, x[others] + np.random.default_rng(6).normal(size=(60, 20))])
     originals = np.concatenate([np.arange(160), others])
-    model, again = fit(x), SmoothTree("euclidean").fit_rows(copied, originals)
-    np.testing.assert_array_equal(again.leaves_, again.leaves_[originals])
-    np.testing.assert_array_equal(again.smoother_.smooth, model.smoother_.smooth)
-    assert adjusted_rand_score(model.labels_, again.labels_[:160]) == 1
-    assert again.linkage_[-1, 3] == 220
-    more = SmoothTree("euclidean", n_clusters=200).fit_rows(copied, originals)
-    assert more.n_clusters_ == 200  # More than the originals: the copies part.
+    model = tree_fit.fit(x, "euclidean")
+    again = tree_fit.fit(copied, "euclidean", originals=originals)
+    np.testing.assert_array_equal(again.leaves, again.leaves[originals])
+    np.testing.assert_array_equal(again.smoother.smooth, model.smoother.smooth)
+    assert adjusted_rand_score(model.labels, again.labels[:160]) == 1
+    assert again.linkage[-1, 3] == 220
+    more = tree_fit.fit(copied, "euclidean", 200, originals=originals)
+    assert len(more.ids) == 200  # More than the originals: the copies part.
 
 
 def test_clusters_asked_for_beyond_the_distinct_rows():
@@ -263,7 +265,7 @@ def test_new_rows_are_checked_like_those_of_fit():
     with pytest.raises(ValueError, match="X must be the 120 rows of fit; got 5"):
         model.smooth_rows(x[:5])
     with pytest.raises(NotFittedError):
-        _ = SmoothTree().cluster_linkage_
+        SmoothTree().cut(n_clusters=2)
 
 
 @pytest.fixture(scope="module")
@@ -313,7 +315,7 @@ def test_saved_and_loaded(few_and_copies, tmp_path):
     again = SmoothTree.load(tmp_path / "model.npz")
     assert again.get_params() == model.get_params()
     assert again.scores_ == model.scores_
-    others = ("smoother_", "scores_", "_state_", "_shares_", "events_")
+    others = ("_fit_", "_state_", "scores_", "events_")
     for name in (n for n in vars(model) if n.endswith("_") and n not in others):
         np.testing.assert_array_equal(getattr(model, name), getattr(again, name))
     new = (x[:60] + x[40:100]) / 2
@@ -333,7 +335,7 @@ def test_other_files_are_refused(few_and_copies, tmp_path):
         SmoothTree.load(tmp_path / "other.npz")
     SmoothTree("euclidean").fit(few_and_copies).save(tmp_path / "new.npz")
     stored = io.read_arrays(tmp_path / "new.npz")
-    del stored["leaves_"]
+    del stored["leaves"]
     io.write_arrays(tmp_path / "old.npz", stored)
     with pytest.raises(InputError, match="version"):
         SmoothTree.load(tmp_path / "old.npz")
@@ -346,11 +348,11 @@ def test_a_label_that_only_a_copy_has(few_and_copies, moved_to):
     model = SmoothTree("euclidean", n_clusters=3).fit(x)
     labels = np.array([0, 3, 9])[model.labels_]
     labels[-1] = moved_to
-    assert len(x) - 1 not in model.sample_
-    placed = model.clusterer_.place(x[:90], labels)
+    assert len(x) - 1 not in model._fit_.sample
+    placed = model._fit_.placer.place(x[:90], labels)
     np.testing.assert_array_equal(placed.labels, labels[:90])
     assert np.isfinite(placed.distances).all()
-    every = model.clusterer_.probabilities(x, labels)
+    every = model._fit_.placer.probabilities(x, labels)
     assert every.shape == (len(x), 4)
     np.testing.assert_allclose(every.sum(axis=1), 1)
     assert not every[:, np.unique(labels).tolist().index(moved_to)].any()
@@ -369,7 +371,7 @@ def test_a_second_fit_leaves_nothing_of_the_first():
 
 
 def test_more_clusters_than_micro_clusters(monkeypatch):
-    monkeypatch.setattr(smooth_tree, "MAX_ROWS", 200)
+    monkeypatch.setattr(tree_fit, "MAX_ROWS", 200)
     x, _ = blobs((200,) * 4)
     message = "n_clusters must be at most .* micro-clusters of 800 rows; got 300"
     with pytest.raises(InputError, match=message):
@@ -409,6 +411,6 @@ def test_a_copy_with_a_direction_stands_for_an_image_without_one():
     x = np.concatenate([np.zeros((2, 64)), x.reshape(160, 64)])
     originals = np.arange(len(x))
     originals[[7, 50]] = [0, 5]
-    labels = SmoothTree().fit_rows(x, originals).labels_
+    labels = tree_fit.fit(x, originals=originals).labels
     assert labels[[0, 50]].tolist() == labels[[7, 5]].tolist()
     assert np.flatnonzero(labels == -1).tolist() == [1]

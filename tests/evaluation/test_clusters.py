@@ -5,7 +5,7 @@ import pytest
 from sklearn.decomposition import PCA
 from sklearn.metrics import silhouette_score
 
-from cluster_jax.clustering import number, smooth_tree
+from cluster_jax.clustering import number, tree_fit
 from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.core import arrays
@@ -137,7 +137,7 @@ TREE = replace(method="tree", reduce="pca", metric="euclidean")
 
 def map_of(result, x, options=TREE):
     tree = result.tree
-    return clusters.map_of_tree(tree.smoother_, tree.leaves_, x, seed=0, **options.reduce_options)
+    return clusters.map_of_tree(tree.smoother, tree.leaves, x, seed=0, **options.reduce_options)
 
 
 def test_the_tree_clusters_the_features_and_not_the_map():
@@ -146,7 +146,7 @@ def test_the_tree_clusters_the_features_and_not_the_map():
     result = cluster(x, labels, TREE, progress.append)
     model = SmoothTree("euclidean").fit(x)
     np.testing.assert_array_equal(result.cluster_labels, model.labels_)
-    sharp = model.smoother_.project(x)
+    sharp = model._fit_.smoother.project(x)
     means = np.stack([sharp[model.labels_ == c].mean(axis=0) for c in range(3)])
     np.testing.assert_allclose(result.centers, means, atol=1e-5)
     gaps = np.linalg.norm(sharp - means[model.labels_], axis=1)
@@ -157,8 +157,8 @@ def test_the_tree_clusters_the_features_and_not_the_map():
     assert metrics["verdict"] == model.verdict_ == "clear"
     assert metrics["gap"] is None, "HDBSCAN's clusters have none"
     assert (metrics["rows_clustered"], metrics["outliers"]) == (300, 0)
-    for ours, theirs in zip(result.membership, model.membership_, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_array_equal(result.membership.probabilities, model.probabilities_)
+    np.testing.assert_array_equal(result.membership.second_labels, model.second_labels_)
     assert progress == ["smoothing 300 x 20 features and clustering them ..."]
     without = replace(**{**vars(TREE), "reduce": "none"})
     np.testing.assert_array_equal(map_of(result, x, without), model.smooth_rows(x))
@@ -194,11 +194,11 @@ def test_rows_of_small_clusters_are_outliers(monkeypatch):
 
 
 def test_rows_of_micro_clusters_lie_among_their_neighbors(monkeypatch):
-    monkeypatch.setattr(smooth_tree, "MAX_ROWS", 200)
+    monkeypatch.setattr(tree_fit, "MAX_ROWS", 200)
     x, labels = blobs(d=20)
     progress = []
     result = cluster(x, labels, TREE, progress.append)
-    m = len(result.tree.sample_)
+    m = len(result.tree.sample)
     assert result.metrics["rows_clustered"] == m <= 150
     assert result.metrics["acc"] > 0.98
     assert progress[1] == f"clustered {m} micro-clusters of all 300 rows"

@@ -1,0 +1,256 @@
+"""The algorithm of `SmoothTree` as functions: from rows to their clusters and a tree.
+
+It takes five steps:
+
+1. Of each group of copies one row is kept; the others get its cluster, see `copies`.
+2. Rows are denoised and whitened ("sharp rows"), and then averaged over their nearest neighbors
+   ("smooth rows"), see `smooth`. More than 16,000 distinct rows are condensed by k-means into at
+   most as many micro-clusters before, as BIRCH condenses rows by a tree [2].
+3. The number of clusters is chosen by silhouettes, and compared with rows that have no clusters,
+   see `number`. If the number is set, the clusters are a cut of the tree or those of k-means,
+   whichever have the higher score.
+4. The tree has Ward's merges of the rows of each cluster, and above them those of the clusters. So
+   the clusters are one of its cuts.
+5. The probability of a cluster is its share among a row and its neighbors, after two rounds of
+   averaging as in label spreading [1], see `membership`.
+
+The order of the rows does not matter. Each constant is explained where it is defined;
+`experiments/log.md` lists the effects of halving or doubling it.
+
+References:
+    [1] Zhou et al. 2004, Learning with local and global consistency.
+    [2] Zhang, Ramakrishnan and Livny 1996, BIRCH: an efficient data clustering method for very
+        large databases.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from cluster_jax.clustering import copies, membership, number, numbering, placing, smooth, tree
+from cluster_jax.clustering.base import NO_CLUSTER, UNCLEAR
+from cluster_jax.clustering.membership import Membership
+from cluster_jax.clustering.number import Found
+from cluster_jax.clustering.placing import ByTree
+from cluster_jax.clustering.smooth import FEW_AXES, Smoother
+from cluster_jax.core import checks
+from cluster_jax.core.arrays import Rows, numeric
+
+METRICS = ("auto", *smooth.METRICS)
+# Distinct rows above which they are condensed into at most as many micro-clusters: all pairs are
+# compared. Rows of the sample from which the axes are then learned.
+MAX_ROWS, SAMPLE = 16_000, 10_000
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TreeFit:
+    """Clusters of n rows, and a tree of m leaves: the distinct rows, or the micro-clusters.
+
+    Attributes:
+        labels: int64 `[n]`, the clusters, -1 for none; by size, if they are a cut of the tree.
+        leaves: int64 `[n]`, the leaf of each row; it has no meaning for a row in no cluster.
+        sample: int64 `[m]`, the index of one row of each leaf.
+        rows: `[m, d]`, the features of these rows.
+        smoother: their representation.
+        linkage: float64 `[m - 1, 4]`, the tree as in SciPy.
+        verdict, gap, scores: see `SmoothTree`.
+    """
+
+    labels: NDArray
+    leaves: NDArray
+    sample: NDArray
+    rows: NDArray
+    smoother: Smoother
+    linkage: NDArray
+    verdict: str
+    gap: float
+    scores: Mapping[int, float]
+
+    @property
+    def ids(self) -> NDArray:
+        """The clusters of the leaves, int64 `[k]`, ascending."""
+        return np.unique(self.labels[self.sample])
+
+    @functools.cached_property
+    def shares(self) -> sparse.csr_array:
+        """The shares of the k clusters around each leaf, `[m, k]`, see `membership.shares`."""
+        return membership.shares(self.smoother, self._places)
+
+    @functools.cached_property
+    def membership(self) -> Membership:
+        """The clusters of the n rows and their probabilities."""
+        return membership.of_known_rows(self.ids, self.labels, self.shares[self.leaves])
+
+    @functools.cached_property
+    def placer(self) -> ByTree:
+        """What assigns new rows to the clusters, and measures their novelty."""
+        known = placing.voters(self.rows, self.smoother.metric)
+        return ByTree(self.smoother, self.labels, self.sample, self.leaves, known)
+
+    @property
+    def _places(self) -> NDArray:
+        """The index in `ids` of the cluster of each leaf, int64 `[m]`."""
+        return np.searchsorted(self.ids, self.labels[self.sample])
+
+    def place(self, x: NDArray) -> NDArray:
+        """Returns the clusters of new rows float `[l, d]`, int64 `[l]`, without their novelty."""
+        placed = membership.of_new_rows(self.smoother, self._places, self.shares, x).labels
+        return np.where(self.smoother.has_direction(x), self.ids[placed], NO_CLUSTER)
+
+    def smooth_rows(self, x: NDArray) -> NDArray:
+        """Returns the smooth rows of the n rows `x`, see `SmoothTree.smooth_rows`."""
+        if self.smoother.counts is not None:
+            return self.smoother.transform(x)
+        return self.smoother.smooth[self.leaves]
+
+    def cluster_linkage(self) -> NDArray:
+        """Returns the tree above the k clusters, float64 `[k - 1, 4]`; leaf i is cluster i.
+
+        The clusters must be a cut of the tree, which is not checked.
+        """
+        return tree.cluster_linkage(self.linkage, self.labels[self.sample])
+
+
+def metric_for(metric: str, n_columns: int) -> str:
+    """Returns the metric for rows of so many columns: Euclidean for few of them if it is "auto".
+
+    Raises:
+        InputError: it is not one of `METRICS`.
+    """
+    checks.one_of("metric", metric, METRICS)
+    if metric != "auto":
+        return metric
+    return "euclidean" if n_columns <= FEW_AXES else "cosine"
+
+
+def fit(
+    x: Rows,
+    metric: str = "auto",
+    n_clusters: int | None = None,
+    seed: int = 0,
+    originals: NDArray | None = None,
+) -> TreeFit:
+    """Returns the clusters of rows that need not fit into memory, or have known copies.
+
+    Known copies and, with the cosine, rows of zeros are left out: they get the cluster of their
+    original, and none. If an original is zero, its first copy that is not zero replaces it. If
+    fewer rows than `n_clusters` are left, known copies are clustered too.
+
+    Args:
+        x: finite numbers `[n, d]`, read in blocks. Unless they are an array, the order of the
+            rows matters, and rows of zeros are in clusters.
+        metric: see `SmoothTree`.
+        n_clusters: number of clusters; None: it is found.
+        seed: seed of everything that is drawn.
+        originals: int `[n]`, the index of the row that each row is a copy of, or of the row
+            itself: copies that are known by other means than their features. An original is no
+            copy. None: there are no known copies.
+
+    Raises:
+        InputError: see the `ValueError` of `SmoothTree.fit`.
+
+    Example:
+        >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]
+        >>> len(fit(x, "euclidean").ids)
+        3
+    """
+    n, d = x.shape
+    metric = metric_for(metric, d)
+    has_direction = np.ones(n, bool)
+    if isinstance(x, np.ndarray) and x.any() and metric == "cosine":
+        has_direction = np.asarray(x.any(axis=1))
+    itself = np.arange(n)
+    stands = itself
+    if originals is not None:
+        first = itself.copy()
+        backwards = np.flatnonzero(has_direction)[::-1]
+        first[originals[backwards]] = backwards
+        stands = np.where(has_direction[originals], originals, first[originals])
+    is_in = has_direction[stands]
+    kept = np.unique(stands[is_in])
+    if n_clusters is not None:
+        checks.whole("n_clusters", n_clusters, 1, n)
+    if len(kept) < (n_clusters or 1):
+        stands = np.where(has_direction, itself, stands)
+        kept = np.flatnonzero(has_direction)
+    place = np.full(n, NO_CLUSTER)
+    place[is_in] = np.searchsorted(kept, stands[is_in])
+    some = x if len(kept) == n else np.asarray(x[kept])
+    return fit_some(some, metric, n_clusters, seed, kept, place)
+
+
+def fit_some(
+    x: Rows, metric: str, n_clusters: int | None, seed: int, kept: NDArray, place: NDArray
+) -> TreeFit:
+    """Returns the clusters of n rows from m of them; each other row has one that represents it.
+
+    Args:
+        x: `[m, d]`, the rows that are clustered.
+        metric: `"cosine"` or `"euclidean"`.
+        n_clusters: number of clusters; None: it is found.
+        seed: seed of everything that is drawn.
+        kept: int `[m]`, the indices of these rows among all n rows.
+        place: int `[n]`, which of the m rows represents each row, -1 for a row in no cluster.
+
+    Raises:
+        InputError: there are fewer distinct rows or micro-clusters than `n_clusters`.
+    """
+    least = n_clusters or 1
+    first, leaves = copies.originals(x, metric, least)
+    checks.at_most("n_clusters", least, len(first), "distinct rows")
+    if (m := len(first)) <= MAX_ROWS:
+        rows = smooth.dequantize(numeric(x[first], "X", smooth.LARGEST), seed)
+        sample = first
+        smoother = smooth.fit(rows, metric)
+    else:
+        how = (min(SAMPLE, m), min(MAX_ROWS, m // 2), metric, seed)
+        smoother, groups = smooth.fit_all(x, first, *how)
+        leaves = groups[leaves]
+        sample = first[np.unique(groups, return_index=True)[1]]
+        rows = np.asarray(x[sample])
+        checks.at_most("n_clusters", least, len(rows), f"micro-clusters of {m:,} rows")
+    is_in = place != NO_CLUSTER
+    leaf = np.where(is_in, leaves[place], 0)
+    sizes = np.bincount(leaf[is_in])
+    found = number.find(rows, smoother, np.random.default_rng(seed))
+    if n_clusters is not None:
+        level = number.of_number(smoother, sizes, found, n_clusters)
+        found = Found([level], float("nan"), UNCLEAR, {})
+    linkage = tree.nested(smoother.smooth, sizes, found.levels)
+    labels = tree.cut(linkage, place, leaf, int(found.levels[0].max()) + 1)
+    result = (found.verdict, found.gap, found.scores)
+    features = np.asarray(x[sample])
+    return TreeFit(labels, leaf, kept[sample], features, smoother, linkage, *result)
+
+
+def numbered(
+    state: numbering.State,
+    x: Rows,
+    fitted: TreeFit,
+    again: Callable[[NDArray], TreeFit],
+    is_fixed: NDArray | None = None,
+) -> numbering.State:
+    """Returns the state of the rows `x` in which clusters keep their ids.
+
+    Args:
+        state: the state of the n old rows.
+        x: all rows `[m, d]`, the old ones in their order, then the new ones.
+        fitted: the fit of these rows.
+        again: fits some of the rows in the same way, if there are too many, see `numbering`.
+        is_fixed: see `numbering.update`.
+    """
+
+    def look(some: NDArray) -> numbering.Look:
+        found = fitted if len(some) == x.shape[0] else again(some)
+        rows = found.smoother
+
+        def place(new: NDArray) -> tuple[NDArray, NDArray]:
+            return found.place(new), rows.project(new)
+
+        return numbering.Look(found.labels, rows.sharp[found.leaves], place)
+
+    return numbering.update(state, x, look, is_fixed)
