@@ -180,15 +180,16 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         check_is_fitted(self)
         if n_clusters is None:
             return self.labels_
-        if self._state_.updates and 0 < n_clusters <= self.n_clusters_:
+        fitted = self._fit_
+        checks.whole("n_clusters", n_clusters, 1, len(fitted.sample))
+        if self._state_.updates and n_clusters <= self.n_clusters_:
             # The clusters are no cut of the tree any more.
-            fitted = self._fit_
             means = tree.linkage_of_means(fitted.smoother.smooth, self.labels_[fitted.sample])
             groups = tree.cut_tree(means, n_clusters)
             is_in = self.labels_ != NO_CLUSTER
             place = np.searchsorted(fitted.ids, self.labels_)
             return np.where(is_in, groups[place * is_in], NO_CLUSTER)
-        return tree.cut(self.linkage_, self.labels_, self._fit_.leaves, n_clusters)
+        return tree.cut(self.linkage_, self.labels_, fitted.leaves, n_clusters)
 
     def smooth_rows(self, X: ArrayLike) -> NDArray:
         """Returns the smooth rows of the training rows, float32 `[n, r]`, e.g. for k-means.

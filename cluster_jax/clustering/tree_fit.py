@@ -120,6 +120,10 @@ def metric_for(metric: str, n_columns: int) -> str:
 
     Raises:
         InputError: it is not one of `METRICS`.
+
+    Example:
+        >>> metric_for("auto", 2), metric_for("auto", 512)
+        ('euclidean', 'cosine')
     """
     checks.one_of("metric", metric, METRICS)
     if metric != "auto":
@@ -198,6 +202,12 @@ def fit_some(
 
     Raises:
         InputError: there are fewer distinct rows or micro-clusters than `n_clusters`.
+
+    Example:
+        >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]
+        >>> place = np.append(np.arange(300), 0)  # The last row has that of the first.
+        >>> fit_some(x, "euclidean", 3, 0, np.arange(300), place).labels[[0, 300]].tolist()
+        [0, 0]
     """
     least = n_clusters or 1
     first, leaves = copies.originals(x, metric, least)
@@ -242,6 +252,12 @@ def numbered(
         fitted: the fit of these rows.
         again: fits some of the rows in the same way, if there are too many, see `numbering`.
         is_fixed: see `numbering.update`.
+
+    Example:
+        >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]
+        >>> state = numbering.start(np.arange(200) % 3)
+        >>> numbered(state, x, fit(x, "euclidean"), fit).ids[200:].tolist() == [2, 0, 1] * 33 + [2]
+        True
     """
 
     def look(some: NDArray) -> numbering.Look:

@@ -17,7 +17,7 @@ from cluster_jax.clustering.base import NO_CLUSTER, Assignment
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.numbering import Event
 from cluster_jax.clustering.placing import ByTree, ByVotes, Placing, Voters
-from cluster_jax.core import arrays, io
+from cluster_jax.core import arrays, checks, io
 from cluster_jax.core.arrays import numeric
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import parse_section
@@ -422,13 +422,14 @@ class Run:
         placer = self._tree("cut")
         if n_clusters is None:
             return self.labels.copy()
-        is_in = self.labels != NO_CLUSTER
-        ids, codes = np.unique(self.labels[is_in], return_inverse=True)
-        if 0 < n_clusters <= len(ids) and self._labels_of_placer is not None:
+        assert self.tree is not None
+        checks.whole("n_clusters", n_clusters, 1, len(self.tree) + 1)
+        if n_clusters <= len(self.linkage) + 1 and self._labels_of_placer is not None:
+            is_in = self.labels != NO_CLUSTER
+            codes = np.unique(self.labels[is_in], return_inverse=True)[1]
             groups = np.full(len(self.labels), NO_CLUSTER)
             groups[is_in] = trees.cut_tree(self.linkage, n_clusters)[codes]
             return groups
-        assert self.tree is not None
         return trees.cut(self.tree, placer.labels, placer.leaves, n_clusters)
 
     def check_places(self) -> Placing:

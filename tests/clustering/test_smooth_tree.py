@@ -245,6 +245,7 @@ def test_bad_arguments():
         (lambda: fit(x, random_state=-1), "random_state must be"),
         (lambda: model.cut(n_clusters=0), "n_clusters must be at least 1"),
         (lambda: model.cut(n_clusters=61), "n_clusters must be at most 60"),
+        (lambda: model.cut(n_clusters="3"), "n_clusters must be a number"),
         (lambda: fit(np.where(x == x[3, 4], np.nan, x)), "finite"),
         (lambda: fit(1e200 * x), "scale them"),
     ):
