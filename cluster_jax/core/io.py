@@ -3,12 +3,13 @@
 Arrays that a later command reads again carry the checksums of their archive.
 """
 
+import contextlib
 import io
 import json
 import os
 import zipfile
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import IO, Any
 
 import numpy as np
 from etils import epath
@@ -54,14 +55,25 @@ def write(path: epath.PathLike, content: str | bytes) -> None:
         return
     path = epath.Path(os.path.realpath(path))
     # `epath` takes a pipe for a file.
-    if os.path.exists(path) and not os.path.isfile(path):
-        with open(path, "wb") as file:
-            file.write(content)
-        return
+    is_special = os.path.exists(path) and not os.path.isfile(path)
+    with open(path, "wb") if is_special else replacing(path) as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def replacing(path: epath.Path) -> Iterator[IO[bytes]]:
+    """Opens a temporary file next to a file, which it replaces at the end if there is no error.
+
+    An error of the system, such as that of a full disk, has the name of the file.
+    """
     partial = path.parent / f".{path.name}.partial"
     try:
-        partial.write_bytes(content)
+        with partial.open("wb") as file:
+            yield file
         partial.replace(path)
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
     finally:
         partial.unlink(missing_ok=True)
 

@@ -166,10 +166,8 @@ def write_features(
         embedded = embed(forward, mine, batch_size=batch_size, mesh=mesh, kept=parts)
         arrays = _arrays(embedded, mine)
         if in_parts:
-            partial = out / f".features-{part}.partial"
-            with partial.open("wb") as content:
+            with io.replacing(out / f"features-{part}.npy") as content:
                 np.save(content, arrays.pop("features"))
-            partial.replace(out / f"features-{part}.npy")
         io.write_arrays(file, arrays, made_from)
         parts.remove()
     checkpoint.wait_for_all("embedded")  # The first one, which ends all, stays until the last.

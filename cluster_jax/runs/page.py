@@ -136,14 +136,12 @@ def repaired(run: Run, *, with_report: bool) -> Run:
 def _write_table(run: Run, path: epath.Path) -> None:
     """Writes the table of all rows, in parts, because the whole text may not fit into memory."""
     columns = _columns(run)
-    partial = path.parent / f".{path.name}.partial"
-    with partial.open("wb") as file:
+    with io.replacing(path) as file:
         for rows in blocks(len(run.columns), 64):
             text = assignments.to_csv({title: cells[rows] for title, cells in columns.items()})
             if rows.start:
                 text = text.partition("\n")[2]  # Its titles are there.
             file.write(text.encode("utf-8", "surrogateescape"))
-    partial.replace(path)
 
 
 def _columns(run: Run) -> dict[str, assignments.Column]:

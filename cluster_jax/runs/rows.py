@@ -259,7 +259,7 @@ def fingerprint(features: tables.Table, labels: tables.Labels | None) -> dict[st
 
     Returns:
         "features", the hash of the features and ids, and "labels", that of the labels or None. The
-        same numbers have another hash if they are of another dtype, or are read in blocks.
+        rows are compared as float32, but have another hash if they are read in blocks.
     """
     values, names, *_ = features
     if isinstance(values, Shards):
@@ -267,8 +267,9 @@ def fingerprint(features: tables.Table, labels: tables.Labels | None) -> dict[st
         header = str(values.shape) if names is None else json.dumps([values.shape, names])
         hashed = workdirs.fingerprint(header.encode(), *parts)
     else:
-        values = np.ascontiguousarray(values)
-        header = json.dumps([values.shape, str(values.dtype), names])
+        # As in `digests`, by which an update knows rows again.
+        values = np.ascontiguousarray(values, np.float32)
+        header = json.dumps([values.shape, names])
         hashed = workdirs.fingerprint(values.data, header.encode())
     label_hash = None
     if labels is not None:

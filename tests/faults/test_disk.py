@@ -2,11 +2,13 @@
 
 import contextlib
 import os
+import resource
 import subprocess
 import time
 
 import pytest
 
+from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.runs import begin as pipeline
 from cluster_jax.runs import trainings
@@ -68,3 +70,14 @@ def test_what_cannot_be_written_is_told_before_the_work(tmp_path, monkeypatch):
         for workdir in (folder, folder / "new" / "run"):
             with pytest.raises(InputError, match="must be a folder that can be written; got one"):
                 pipeline.run_pipeline(config, workdir)
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"x\.npz"):
+            io.write(tmp_path / "x.npz", bytes(5000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(tmp_path.iterdir())
