@@ -473,3 +473,5 @@ def test_files_of_another_run_are_named(files, run, not_clustered):
     run("x --workdir=run --reduce=pca")
     said = "must be of the rows of y.npy; got clusters of others: `cluster-jax update` takes"
     assert said in not_clustered("--features=y.npy --workdir=run --reduce=pca")
+    np.save("z.npy", files[0].astype(np.float32))  # The same rows, as `update` compares them.
+    assert "run is finished" in run("--features=z.npy --workdir=run --reduce=pca")
