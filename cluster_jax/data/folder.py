@@ -223,13 +223,10 @@ def shown(dir: str) -> str:
 def _given(dir: str) -> dict[str, pathlib.Path]:
     """Returns the paths in `data.dir` by what the user wrote, one a line.
 
-    If a file or folder of the whole text exists, it is the only path.
-
     Raises:
         InputError: a path is an address such as `gs://...`.
     """
-    lines = [dir] if os.path.exists(os.path.expanduser(dir)) else dir.split("\n")
-    names = [checks.local(line) for line in lines if line]
+    names = [checks.local(line) for line in dir.split("\n") if line]
     return {name: pathlib.Path(name).expanduser() for name in names}
 
 

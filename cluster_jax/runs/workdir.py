@@ -115,9 +115,8 @@ def normalized(path: str | None) -> str | None:
     """
     if path is None or "://" in path:
         return path
-    # A folder may have a line break in its name.
-    lines = [path] if os.path.exists(os.path.expanduser(path)) else path.split("\n")
-    return "\n".join(os.path.abspath(os.path.expanduser(line)) for line in lines if line)
+    lines = (os.path.expanduser(line) for line in path.split("\n") if line)
+    return "\n".join(map(os.path.abspath, lines))
 
 
 def with_located(

@@ -363,16 +363,6 @@ def test_a_zip_that_unpacks_to_much_and_leads_outside(tmp_path, write, monkeypat
         folder.reader(str(tmp_path / "p.zip"))("1.png")
 
 
-def test_a_folder_whose_name_has_two_lines(tmp_path, write):
-    write("two\nlines/1.png")
-    write("two/2.png")
-    place = str(tmp_path / "two\nlines")
-    assert folder.find(place).names == ("1.png",)
-    assert (str(folder.root(place)), folder.folders(place)) == (place, [place])
-    with pytest.raises(InputError, match="must be an existing folder"):
-        folder.find(f"{tmp_path}/two\n{place}/1.png")
-
-
 def test_images_of_an_earlier_call_by_their_names(tmp_path, write):
     """Nothing is searched: one of two folders may be away, and newer files are left out."""
     for name in ("here/1.png", "here/2.png", "away/3.png"):
