@@ -302,7 +302,7 @@ def _means(
 def _split(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator) -> Split:
     """Returns the clusters of features `[n, d]` by steps 3 and 4, from the labels of step 2."""
     is_flat = 2 <= rows.sharp.shape[1] <= FEW_AXES
-    curved = _split_curved(rows.sharp) if is_flat else None
+    curved = _split_curved(rows.sharp) if is_flat and len(x) >= _MIN_SPLIT else None
     if curved is not None:
         return curved
     k = int(labels.max()) + 1
