@@ -12,7 +12,7 @@ from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.report.duplicates import Shown, are_copies
 
 # Twenty distinguishable colors (at least 0.08 in OKLab) and from a white and a nearly black page;
-# after the twentieth cluster they start again.
+# after the twentieth cluster they start again. Each cluster keeps its color, as it keeps its ID.
 COLORS = (
     *("#3b7dd8", "#e8762c", "#2e9e5b", "#d6423f", "#8b5fc7", "#d9a514", "#1aa7b5", "#e56fa9"),
     *("#8a5a2b", "#84962a", "#4b50c0", "#f2a08c", "#12736b", "#b03a96", "#8fb9f2", "#9bd45c"),
@@ -182,10 +182,8 @@ def clusters_by_size(
     members = zip(ids.tolist(), np.split(order, starts[1:]), strict=True)
     # Ties stay in order; points in no cluster come last.
     by_size = sorted(members, key=lambda cluster: (cluster[0] < 0, -len(cluster[1])))
-    return [
-        Cluster(i, members, COLORS[rank % len(COLORS)], names.get(str(i), ""), noun)
-        for rank, (i, members) in enumerate(by_size)
-    ]
+    colors = {i: COLORS[i % len(COLORS)] for i, _ in by_size} | {-1: "var(--faint)"}
+    return [Cluster(i, members, colors[i], names.get(str(i), ""), noun) for i, members in by_size]
 
 
 def evenly_spaced(n: int, limit: int) -> NDArray:

@@ -15,7 +15,7 @@ from cluster_jax.data.images import FACTS
 from cluster_jax.report import report_map
 from cluster_jax.report.report import render
 from tests.report.browser import CHROMIUM, STEPS, WATCH, visit
-from tests.report.test_report import NAMES, TREE, labeled, make, repeated, smooth_tree
+from tests.report.test_report import CLUSTERS, NAMES, TREE, labeled, make, repeated, smooth_tree
 
 # Of the photos beside a page, with a byte that is no UTF-8 where a system takes it.
 FOLDER = "images caf\udce9 é" if sys.platform == "linux" else "images"
@@ -73,11 +73,6 @@ def test_hover_and_large_view(tmp_path):
         key(name);
         return $("view-name").textContent;
       });
-      $("view").close();
-      document.querySelector("[data-point]").click();
-      const { point } = document.querySelector("[data-point]").dataset;
-      found.point = [point, $("view-name").textContent];
-      found.open = $("view").open;
     """
     data = labeled(sources=sources(), features=FEATURES)
     found = run(tmp_path, data, steps)
@@ -92,8 +87,6 @@ def test_hover_and_large_view(tmp_path):
     assert found["members"] == names[4][:8]
     firsts = [names[cluster][0].removeprefix("folder/") for cluster in (0, 2, 4, 2)]
     assert found["clusters"] == firsts
-    assert found["point"] == [str(in_order(data, 4)[0]), names[4][0].removeprefix("folder/")]
-    assert found["open"]
 
 
 def test_every_photo_is_enlarged_however_often_and_by_whatever_means(tmp_path):
@@ -150,9 +143,7 @@ def test_belonging_and_names_are_shown(tmp_path):
         return $("view-facts").innerText;
       });
       found.title = $("view-cluster-title").textContent;
-      found.choices = listed($("move")).map((option) => [option.value, option.text]);
       found.groups = $("tree-groups").innerText;
-      found.doubts = all("#doubts li").slice(0, 1).map((entry) => entry.innerText);
     """
     data = smooth_tree({"verdict": "clear", "gap": 0.4}, sources=sources())
     data.results["suggested_names"] = {"2": ["goldfish", "tench"]}
@@ -161,14 +152,46 @@ def test_belonging_and_names_are_shown(tmp_path):
     assert "Belongs here: 40 %; Group 1 60 %" in doubted
     assert "goldfish" in sure
     assert found["title"] == "goldfish: 3 photos"
-    assert found["choices"][1:] == [
-        ["2", "goldfish"],
-        *(["0", "Group 0"], ["1", "Group 1"]),
-        *(["new", "New group"], ["-1", "No group: wrong here"]),
-    ]
     assert "goldfish" in found["groups"]
-    lines = list(filter(None, found["doubts"][0].split("\n")))
-    assert lines[:3] == ["In Group 0?", "Yes, it stays", "No, Group 1"]
+
+
+def test_a_doubt_that_is_settled_is_asked_no_more(tmp_path):
+    steps = """
+      const seen = (item) => all("p, p ~ button", item).filter((part) => part.offsetParent);
+      const asked = (item) => seen(item).map((part) => part.innerText);
+      const left = () => texts(all("h1 a, #doubts-left"));
+      const [first, second, third, fourth] = all("#doubts li");
+      found.asked = [asked(first)];
+      button(first, "No, Group 1").click();
+      button(second, "Yes, it stays").click();
+      choose(third.querySelector("select"), "-1");
+      found.asked.push(...[first, second, third].map(asked));
+      second.querySelector(".tile").click();
+      found.isRight = button($("view"), "Right here").disabled;
+      for (const name of ["y", "ArrowLeft", "y"]) key(name);
+      $("view").close();
+      button(second, "No, Group 1").click();
+      for (const [id, name] of [[1, "cats"], [2, "dogs"], [2, "owls"]]) type(id, name);
+      $("history").open = true;
+      await until(() => $("steps").children.length === 5);
+      found.steps = [...texts(all("#steps span")).slice(-3), $("decided-count").textContent];
+      merge(1, "0");
+      found.merged = [all("#doubts li:not([hidden])").length, fourth.hidden, ...left()];
+      key("u");
+      found.parted = [fourth.hidden, ...left()];
+    """
+    found = run(tmp_path, smooth_tree({"verdict": "clear"}, sources=sources()), steps)
+    assert found["asked"] == [
+        ["In Group 0?", "Yes, it stays", "No, Group 1"],
+        ["In Group 1"],
+        ["In Group 0", "No, Group 1"],
+        ["In no group", "No, Group 1"],
+    ]
+    assert found["isRight"]
+    moved = [f"1 photo moved to {to}." for to in ("Group 1", "no group", "Group 1")]
+    assert found["steps"] == [*moved, "5 corrections, not yet applied."], "the last answers alone"
+    assert found["merged"] == [8, True, *["5 photos are doubtful"] * 2]
+    assert found["parted"] == [False, *["42 photos are doubtful"] * 2]
 
 
 def test_most_alike_images_are_nearest_in_the_features(tmp_path, monkeypatch):
@@ -299,12 +322,9 @@ def test_selection_and_corrections(tmp_path):
       const [w, h] = [$("plot-map").clientWidth, $("plot-map").clientHeight];
       drag([[1, 1], [w / 2, 1], [w / 2, h - 1], [1, h - 1]]);
       found.count = $("selection-count").textContent;
-      found.pressed = all(".best [aria-pressed=true]").length;
       $("wrong").click();
       found.unselected = $("selection").hidden;
       found.members = card(4).querySelector("[data-size]").textContent;
-      all(".tile").find((tile) => tile.getAttribute("aria-pressed") === "true")?.click();
-      $("view").close();
       found.said = [$("said").textContent, $("decided-count").textContent];
       $("save-corrections").click();
       $("undo").click();
@@ -414,18 +434,25 @@ def test_the_large_view_names_and_merges_its_group(tmp_path):
       found.name = [field.value, card(0).hidden];
       found.facts = $("view-facts").innerText;
       key("w");
-      found.none = field.disabled;
+      const buttons = ["Right here", "Wrong here"].map((text) => button($("view"), text));
+      found.none = [field, ...buttons].map((one) => one.disabled);
+      for (const name of ["y", "w", "u"]) key(name);
+      found.back = [field, ...buttons].map((one) => one.disabled);
+      key("w");
       $("view").close();
+      tile(-1, 1).click();  // was there before
+      for (const name of ["y", "w"]) key(name);
       found.titles = titles();
       $("save-corrections").click();
     """
-    data = decided()
+    data = decided(cluster_labels=np.where(np.arange(68) < 67, CLUSTERS, -1))
     found = run(tmp_path, data, steps)
     assert found["field"] == ""
     assert found["choices"] == ["Merge into …", "dogs", "Group 2"]
     assert found["name"] == ["dogs", True]
     assert found["facts"].startswith("dogs")
-    assert found["none"]
+    assert found["none"] == [True] * 3
+    assert found["back"] == [False] * 3, "its keys did nothing there"
     assert found["titles"] == ["dogs", "Group 2", "In no group"]
     assert corrections(found["downloads"][0]) == {
         "merges": [[0, 4]],
@@ -604,7 +631,7 @@ def test_a_phone(tmp_path):
     data = smooth_tree({"verdict": "clear"}, sources=sources(), state="0123456789ab")
     found = run(tmp_path, data._replace(names={"1": "one long name " * 7}), steps, (390, 844))
     n = int((data.clustering.membership.probabilities < 0.8).sum())
-    assert found["left"] == [f"{n - i} photos" for i in range(3)]
+    assert found["left"] == [f"{n - i} photos are doubtful" for i in range(3)]
     assert found["shown"] == [1, 1]
     assert found["wide"][0] > 0.8
     assert found["said"] == "1 photo moved to Group 2."
@@ -652,13 +679,13 @@ def test_keyboard(tmp_path):
 
 def test_names_of_clusters(tmp_path):
     steps = """
-      const choices = () => texts(listed($("move"))).slice(1, -2);
       found.before = titles();
       type(0, " cats ");
       type(4, "dogs, small");
       found.after = titles();
-      found.choices = choices();
+      found.choices = texts(listed($("move"))).slice(1);
       found.groups = $("tree-groups").innerText;
+      found.numbers = texts(all("[data-number]"));
       found.count = $("decided-count").textContent;
       $("save-corrections").click();
       type(0, "");
@@ -671,8 +698,10 @@ def test_names_of_clusters(tmp_path):
     found = run(tmp_path, data, steps)
     assert found["before"] == ["animals", "tabby", "Group 2"]
     assert found["after"] == ["dogs, small", "cats", "Group 2"]
-    assert found["choices"] == ["cats", "dogs, small", "Group 2"]
+    more = ["New group", "No group: wrong here"]
+    assert found["choices"] == ["cats", "dogs, small", "Group 2", *more]
     assert "cats" in found["groups"]
+    assert found["numbers"] == ["group 4", "group 0", ""], "of those with a name"
     assert found["count"] == "2 corrections, not yet applied."
     assert corrections(found["downloads"][0]) == {"names": {"0": "cats", "4": "dogs, small"}}
     assert found["cleared"] == [
@@ -684,19 +713,13 @@ def test_names_of_clusters(tmp_path):
 
 def test_more_groups_than_cards(tmp_path):
     steps = """
-      found.first = all("article:not([hidden])").length;
-      $("more-cards").click();
-      found.then = all("article:not([hidden])").length;
-      $("more-cards").click();
-      found.all = [all("article:not([hidden])").length, $("more-cards").hidden];
-      const last = all("article").at(-1);
-      last.querySelector(".tile").click();
+      found.shown = [titles().length];
+      for (; !$("more-cards").hidden; found.shown.push(titles().length)) $("more-cards").click();
+      all("article").at(-1).querySelector(".tile").click();
       found.open = $("view").open;
     """
     found = run(tmp_path, make(np.repeat(np.arange(100), 2), channels=3), steps)
-    assert found["first"] == 60
-    assert found["then"] == 60 + 30
-    assert found["all"] == [100, True]
+    assert found["shown"] == [60, 60 + 30, 100]
     assert found["open"]
 
 

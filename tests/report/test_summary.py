@@ -22,17 +22,18 @@ def test_small_clusters_are_counted_apart(found, shown):
             "data": {"name": "digits"},
         },
         "metrics": {
-            "gridshift": {**found, **SCORES, "clear": True},
+            "gridshift": {**found, **SCORES, "outliers": 3},
             "kmeans": {"n_clusters": 10, **SCORES},
             "knn": {"5": None},
             "linear_probe": None,
         },
         "images_per_second": None,
     }
-    head, grid, means = summary.run_table(results).splitlines()
+    head, grid, means, outliers = summary.run_table(results).splitlines()
     assert " ".join(grid.split()).startswith(f"GridShift (k found) {shown} - 0.500 0.125")
     assert len(head) == len(grid) == len(means)
     assert " ".join(means.split()).startswith("k-means (k given) 10 0.250")
+    assert outliers.split() == ["Outliers", "3"]
 
 
 def test_clusters_are_listed_by_size():
@@ -105,6 +106,7 @@ def test_clusters_of_photos_are_groups():
         said = summary.run_table({"provenance": origin, "metrics": {"tree": found}})
         assert "group" in said
         assert "cluster" not in said
+    assert "The photos form one group: no split" in said
 
 
 def test_too_few_rows_are_not_called_one_cluster():
@@ -116,27 +118,6 @@ def test_too_few_rows_are_not_called_one_cluster():
     )
     said = summary.verdict({**metrics, "rows_clustered": 6}, "rows")
     assert said == "The rows form one cluster: no split separates them clearly."
-
-
-def test_what_is_found_by_the_tree():
-    found = {"n_clusters": 7, "n_large": 6, "outliers": 3, "verdict": "one_cluster", **SCORES}
-    results = {
-        "provenance": {
-            "number_of_clusters": {"tree": "found", "kmeans": "as found by tree"},
-            "data": {"name": "features"},
-        },
-        "metrics": {
-            "tree": found,
-            "kmeans": {"n_clusters": 6, **SCORES},
-            "knn": {"5": None},
-            "linear_probe": None,
-        },
-        "images_per_second": None,
-    }
-    _, tree, _, sentence, outliers = summary.run_table(results).splitlines()
-    assert " ".join(tree.split()).startswith("Tree (k found) 6 and 1 small 0.250")
-    assert outliers.split() == ["Outliers", "3"]
-    assert "form one cluster" in sentence
 
 
 def test_values_in_words():

@@ -32,6 +32,7 @@ function drawCard(card, id) {
   field.placeholder = `${titled(id)}: name it`;
   if (document.activeElement !== field) field.value = groups.get(id).name;
   card.querySelector("[data-size]").textContent = count(sizeOf(id));
+  card.querySelector("[data-number]").textContent = id >= 0 && groups.get(id).name ? `${words.cluster} ${id}` : ""; // else in the title
   card.querySelector("[data-guess]").hidden = !groups.get(id).guess || decisions.named.has(id);
   const [list, more] = [card.querySelector(".photos"), card.querySelector("[data-all]")];
   const isOpen = more.getAttribute("aria-expanded") === "true";
@@ -57,6 +58,7 @@ function goTo(id) {
 const doubtful = [...unpack(map.doubtful)];
 const others = unpack(map.doubtful_other);
 const likelyOther = new Map(doubtful.map((point, i) => [point, others[i]]));
+const isSettled = (point) => isAnswered(point) || groupOf[point] === rootOf(likelyOther.get(point)); // or its two groups are one now
 const isPhone = matchMedia("(max-width: 45rem)").matches;
 
 function doubtItem(point) {
@@ -73,16 +75,19 @@ function doubtItem(point) {
 function drawDoubt(entry) {
   const point = Number(entry.dataset.doubt);
   const other = groups.has(likelyOther.get(point)) ? rootOf(likelyOther.get(point)) : NONE;
-  entry.classList.toggle("answered", isAnswered(point));
-  entry.querySelector("b").textContent = titled(groupOf[point]);
+  entry.classList.toggle("answered", isSettled(point));
+  entry.hidden = isSettled(point) && !isAnswered(point);
+  for (const part of entry.querySelectorAll("[data-open]")) part.hidden = isAnswered(point);
+  entry.querySelector("b").textContent = groupOf[point] === NONE ? `no ${words.cluster}` : titled(groupOf[point]);
   const likely = entry.querySelector("[data-likely]");
   likely.querySelector("span").textContent = titled(other);
-  likely.hidden = other === NONE || other === rootOf(found[point]);
+  likely.hidden = other === NONE || other === groupOf[point];
 }
 
 function drawDoubts() {
   for (const entry of document.querySelectorAll("[data-doubt]")) drawDoubt(entry);
-  if (doubtful.length) element("doubts-left").textContent = count(doubtful.filter((point) => !isAnswered(point)).length);
+  const left = doubtful.filter((point) => !isSettled(point)).length;
+  for (const shown of document.querySelectorAll("h1 a, #doubts-left")) shown.textContent = `${count(left)} ${left === 1 ? "is" : "are"} doubtful`;
 }
 
 // Duplicates: which copy of each set is kept. Nothing is deleted: an export has the others in a folder of their own.

@@ -33,7 +33,6 @@ function decided() {
 }
 
 let decisions = decided();
-const countDecisions = () => Object.values(decisions).reduce((sum, { size }) => sum + size, 0);
 const isAnswered = (point) => decisions.moved.has(point) || decisions.right.has(point);
 
 function rootOf(id) {
@@ -63,7 +62,8 @@ function move(chosen, to) {
   const points = [...new Set(chosen.flatMap((point) => copiesOf.get(point) ?? [point]))];
   if (to === "" || !points.length) return;
   const id = to === "new" ? Math.min(NONE, ...steps.map((step) => step.to ?? NONE)) - 1 : Number(to);
-  const stays = id !== NONE && points.every((point) => id === groupOf[point]);
+  const stays = points.every((point) => id === groupOf[point]);
+  if (stays && (id === NONE || points.every(isAnswered))) return; // It changes nothing.
   const name = to === "new" ? `a new ${words.cluster}` : id === NONE ? `no ${words.cluster}` : titled(id);
   const followed = points.length - chosen.length;
   const also = followed ? `, ${followed} of them as an equal copy` : "";
@@ -131,10 +131,9 @@ function drawChoices(select) {
   const { choice } = select.dataset;
   const own = choice === "merge" ? Number(select.closest("[data-group]").dataset.group) : NONE;
   const ids = [...groups.keys()].filter((id) => ![NONE, own].includes(id) && !decisions.merged.has(id));
-  const named = ids.filter((id) => choice !== "index" || members(id).length).map((id) => [titled(id), id]);
+  const named = ids.filter((id) => choice !== "index" || members(id).length).map((id) => [titled(id), id]).sort(([a], [b]) => compare(a, b));
   const more = ["merge", "index"].includes(choice) ? [] : [[`New ${words.cluster}`, "new"], [`No ${words.cluster}: wrong here`, NONE]];
-  const choices = [...named.sort(([a], [b]) => compare(a, b)), ...more];
-  select.replaceChildren(select.options[0], ...choices.map(([text, value]) => new Option(text, value)));
+  select.replaceChildren(select.options[0], ...[...named, ...more].map(([text, value]) => new Option(text, value)));
 }
 
 // The bar at the lower edge: what is selected, and what was decided
@@ -155,7 +154,7 @@ function toggle(point) { select(isSelected[point] ? selected.filter((other) => o
 function markTile(shown) { shown.setAttribute("aria-pressed", String(isSelected[pointOf.get(Number(shown.dataset.point))] === 1)); }
 
 function drawBar() {
-  const n = countDecisions();
+  const n = Object.values(decisions).reduce((sum, { size }) => sum + size, 0);
   element("selection").hidden = !selected.length;
   element("selection-count").textContent = `${count(selected.length)} selected`;
   element("decided").hidden = !steps.length && !element("said").textContent;
@@ -173,7 +172,11 @@ function stepItem(step) {
   return item;
 }
 
-function drawSteps() { element("steps").replaceChildren(...steps.map(stepItem).reverse()); }
+function drawSteps() {
+  const last = new Map(steps.flatMap((step) => (step.rows ?? [`${step.kind} ${step.group ?? step.set}`]).map((key) => [key, step])));
+  const counting = new Set(last.values()); // A later step about the same photos, group, or set replaces an earlier one.
+  element("steps").replaceChildren(...steps.filter((step) => counting.has(step)).map(stepItem).reverse());
+}
 
 // What is not saved yet survives that the page is closed.
 const storageKey = `cluster_jax ${report.state}`;

@@ -22,7 +22,8 @@ function open(point, list) {
   fillList(element("view-nearest"), near, (other) => tileItem(other, members(groupOf[other])));
   const own = element("view-group");
   own.dataset.group = groupOf[point];
-  for (const part of own.querySelectorAll(".title, [data-choice=merge]")) part.disabled = groupOf[point] === NONE;
+  for (const part of own.querySelectorAll(".title, [data-choice=merge], [data-key=y], [data-key=w]")) part.disabled = groupOf[point] === NONE;
+  own.querySelector("[data-key=y]").disabled ||= isAnswered(point);
   own.querySelector(".title").value = groups.get(groupOf[point]).name;
   element("view-cluster-title").textContent = `${titled(groupOf[point])}: ${count(sizeOf(groupOf[point]))}`;
   const group = members(groupOf[point]);
