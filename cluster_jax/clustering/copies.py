@@ -62,6 +62,8 @@ def originals(x: Rows, metric: str, least: int = 1) -> tuple[NDArray, NDArray]:
     if d <= smooth.FEW_AXES or not 3 <= len(first) <= _MOST_NEAR:
         return first, group
     rows = np.asarray(x[first])
+    # A power of two rounds nothing, and keeps squares of large numbers in the range of float32.
+    rows = rows / 2.0 ** np.frexp(np.abs(rows).max())[1]
     rows = (smooth.unit_rows(rows) if metric == "cosine" else rows).astype(np.float32)
     count = smooth.n_neighbors(len(rows))
     indices, distances = knn.nearest(rows, rows, count, exclude_self=True)

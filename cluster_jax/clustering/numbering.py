@@ -124,6 +124,11 @@ class Repeated:
     def __getitem__(self, index: Any) -> NDArray:
         return self.rows[self.leaves[index]]
 
+    def joined(self, x: NDArray) -> "Repeated":
+        """Returns these rows, and after them new rows `[l, d]`."""
+        leaves = np.concatenate([self.leaves, len(self.rows) + np.arange(len(x))])
+        return Repeated(np.concatenate([self.rows, x]), leaves)
+
 
 class Look(NamedTuple):
     """Clusters of the rows of a fit.
@@ -447,10 +452,12 @@ def events(
         elif not rows and not into:
             result.append(Event(DISAPPEARED, cluster, 0))
         elif came:
-            result.append(Event(GREW if cluster in had else RETURNED, cluster, came))
-        elif rows and not into and (had == cluster).sum() > was.sum():
-            result.append(Event(SHRANK, cluster, int((had == cluster).sum() - was.sum())))
-        elif rows and not into and cluster in had:
+            is_known = cluster in had or cluster in stayed
+            result.append(Event(GREW if is_known else RETURNED, cluster, came))
+        left = int((had == cluster).sum() - was.sum())
+        if rows and left:
+            result.append(Event(SHRANK, cluster, left))
+        elif rows and not into and not came and cluster in had:
             result.append(Event(SURVIVED, cluster, rows))
     return tuple(result)
 

@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from cluster_jax import __version__
 from cluster_jax.clustering import membership, numbering, smooth, tree, tree_fit
 from cluster_jax.clustering.base import NO_CLUSTER, Assignment
+from cluster_jax.clustering.numbering import Repeated
 from cluster_jax.clustering.smooth import Smoother
 from cluster_jax.clustering.tree_fit import TreeFit
 from cluster_jax.core import checks, io
@@ -27,7 +28,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 
 # Attributes of `TreeFit` that are stored as they are.
-_STORED = ("leaves", "sample", "rows", "linkage", "verdict", "gap")
+_STORED = ("leaves", "sample", "linkage", "verdict", "gap")
 
 
 class SmoothTree(ClusterMixin, BaseEstimator):
@@ -108,7 +109,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         """Sets the results: a fit, but with the clusters of a state of its rows."""
         self._fit_ = fitted = dataclasses.replace(fitted, labels=state.ids)
         self._state_ = state
-        self.n_features_in_ = fitted.rows.shape[1]
+        self.n_features_in_ = fitted.known.shape[1]
         self.labels_ = state.ids
         self.events_ = state.events
         self.n_clusters_ = len(fitted.ids)
@@ -125,34 +126,20 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         """Adds the rows of `X` to those so far, of which all results are then; `y` is ignored.
 
         All rows are clustered again, in their order, and the clusters keep their numbers, see
-        `numbering`. Above 16,000 rows, earlier rows are represented by their micro-clusters. A new
-        cluster is added even if `n_clusters` was given. Errors are those of `fit`.
+        `numbering`. Above 16,000 rows, one row of its leaf stands for each earlier row. A new
+        cluster is added even if `n_clusters` was given. Errors are those of `fit`, but the results
+        of an earlier fit stay.
         """
         if not hasattr(self, "labels_"):
             return self.fit(X)
-        new = self._new(X)
-        before = self._fit_
-        state = self._state_
-        n_leaves = len(before.rows)
-        # The row of zeros stands for all that are in no cluster.
-        rows = np.concatenate([before.rows, np.zeros_like(before.rows[:1]), new])
-        known = np.where(self.labels_ == NO_CLUSTER, n_leaves, before.leaves)
-        leaves = np.concatenate([known, np.arange(n_leaves + 1, len(rows))])
-        # Each row that occurs is clustered once.
-        used, first = np.unique(leaves, return_index=True)
-        metric = tree_fit.metric_for(self.metric, rows.shape[1])
-        if rows.any() and metric == "cosine":
-            has_direction = rows[used].any(axis=1)
-            used = used[has_direction]
-            first = first[has_direction]
-        place = np.full(len(rows), NO_CLUSTER)
-        place[used] = np.arange(len(used))
-        self._forget()
-        how = (metric, self.n_clusters, self._seed())
-        fitted = tree_fit.fit_some(rows[used], *how, first, place[leaves])
-        every = numbering.Repeated(rows, leaves)
-        state = tree_fit.numbered(state, every, fitted, lambda some: tree_fit.fit(some, *how))
-        return self._set_state(fitted, state)
+        every = self._fit_.known.joined(self._new(X))
+        seed = self._seed()
+
+        def fit(rows: Rows) -> TreeFit:
+            return tree_fit.fit(rows, self.metric, self.n_clusters, seed)
+
+        fitted = fit(every)
+        return self._set_state(fitted, tree_fit.numbered(self._state_, every, fitted, fit))
 
     def _forget(self) -> None:
         """Removes the results of an earlier fit."""
@@ -248,6 +235,9 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             "parameters": json.dumps(parameters, default=int),
             "scores": np.array(list(self.scores_.items()), np.float64).reshape(-1, 2),
             **{name: getattr(fitted, name) for name in _STORED},
+            "known.rows": fitted.known.rows,
+            "known.leaves": fitted.known.leaves,
+            "columns": np.asarray(getattr(self, "feature_names_in_", ()), np.str_),
             **{f"smoother.{name}": part for name, part in smoother if part is not None},
             **{f"state.{k}": part for k, part in numbering.to_arrays(self._state_).items()},
         }
@@ -270,8 +260,11 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             smoother = {k.removeprefix("smoother."): plain[k] for k in plain if "smoother." in k}
             parts = {k.removeprefix("state."): v for k, v in stored.items() if "state." in k}
             state = numbering.from_arrays(parts)
+            if len(columns := stored["columns"]):
+                model.feature_names_in_ = columns.astype(object)
             fitted = TreeFit(
                 labels=state.ids,
+                known=Repeated(plain["known.rows"], plain["known.leaves"]),
                 smoother=Smoother(**smoother),
                 scores={int(k): score for k, score in stored["scores"].tolist()},
                 **{name: plain[name] for name in _STORED},

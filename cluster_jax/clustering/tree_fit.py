@@ -35,6 +35,7 @@ from cluster_jax.clustering import copies, membership, number, numbering, placin
 from cluster_jax.clustering.base import NO_CLUSTER, UNCLEAR
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.number import Found
+from cluster_jax.clustering.numbering import Repeated
 from cluster_jax.clustering.placing import ByTree
 from cluster_jax.clustering.smooth import FEW_AXES, Smoother
 from cluster_jax.core import checks
@@ -54,8 +55,8 @@ class TreeFit:
         labels: int64 `[n]`, the clusters, -1 for none; by size, if they are a cut of the tree.
         leaves: int64 `[n]`, the leaf of each row; it has no meaning for a row in no cluster.
         sample: int64 `[m]`, the index of one row of each leaf.
-        rows: `[m, d]`, the features of these rows.
-        smoother: their representation.
+        known: the n rows; of more than 16,000, in place of each row one row of its leaf.
+        smoother: the representation of the leaves.
         linkage: float64 `[m - 1, 4]`, the tree as in SciPy.
         verdict, gap, scores: see `SmoothTree`.
     """
@@ -63,7 +64,7 @@ class TreeFit:
     labels: NDArray
     leaves: NDArray
     sample: NDArray
-    rows: NDArray
+    known: Repeated
     smoother: Smoother
     linkage: NDArray
     verdict: str
@@ -88,8 +89,8 @@ class TreeFit:
     @functools.cached_property
     def placer(self) -> ByTree:
         """What assigns new rows to the clusters, and measures their novelty."""
-        known = placing.voters(self.rows, self.smoother.metric)
-        return ByTree(self.smoother, self.labels, self.sample, self.leaves, known)
+        voters = placing.voters(self.known[self.sample], self.smoother.metric)
+        return ByTree(self.smoother, self.labels, self.sample, self.leaves, voters)
 
     @property
     def _places(self) -> NDArray:
@@ -115,22 +116,6 @@ class TreeFit:
         return tree.cluster_linkage(self.linkage, self.labels[self.sample])
 
 
-def metric_for(metric: str, n_columns: int) -> str:
-    """Returns the metric for rows of so many columns: Euclidean for few of them if it is "auto".
-
-    Raises:
-        InputError: it is not one of `METRICS`.
-
-    Example:
-        >>> metric_for("auto", 2), metric_for("auto", 512)
-        ('euclidean', 'cosine')
-    """
-    checks.one_of("metric", metric, METRICS)
-    if metric != "auto":
-        return metric
-    return "euclidean" if n_columns <= FEW_AXES else "cosine"
-
-
 def fit(
     x: Rows,
     metric: str = "auto",
@@ -145,8 +130,8 @@ def fit(
     fewer rows than `n_clusters` are left, known copies are clustered too.
 
     Args:
-        x: finite numbers `[n, d]`, read in blocks. Unless they are an array, the order of the
-            rows matters, and rows of zeros are in clusters.
+        x: finite numbers `[n, d]`, read in blocks. Unless they are an array or `Repeated`, the
+            order of the rows matters, and rows of zeros are in clusters.
         metric: see `SmoothTree`.
         n_clusters: number of clusters; None: it is found.
         seed: seed of everything that is drawn.
@@ -162,13 +147,16 @@ def fit(
         >>> len(fit(x, "euclidean").ids)
         3
     """
+    checks.one_of("metric", metric, METRICS)
     n, d = x.shape
-    metric = metric_for(metric, d)
-    has_direction = np.ones(n, bool)
-    if isinstance(x, np.ndarray) and x.any() and metric == "cosine":
-        has_direction = np.asarray(x.any(axis=1))
+    if metric == "auto":
+        metric = "euclidean" if d <= FEW_AXES else "cosine"
+    has_direction = _have_direction(x, metric)
     itself = np.arange(n)
     stands = itself
+    if isinstance(x, Repeated):
+        _, first, leaves = np.unique(x.leaves, return_index=True, return_inverse=True)
+        originals = first[leaves]
     if originals is not None:
         first = itself.copy()
         backwards = np.flatnonzero(has_direction)[::-1]
@@ -183,14 +171,35 @@ def fit(
         kept = np.flatnonzero(has_direction)
     place = np.full(n, NO_CLUSTER)
     place[is_in] = np.searchsorted(kept, stands[is_in])
-    some = x if len(kept) == n else np.asarray(x[kept])
-    return fit_some(some, metric, n_clusters, seed, kept, place)
+    is_whole = len(kept) == n and not isinstance(x, Repeated)
+    some = x if is_whole else np.asarray(x[kept])
+    found = _fit_some(some, metric, n_clusters, seed, kept, place)
+    if n <= MAX_ROWS:
+        return dataclasses.replace(found, known=Repeated(np.asarray(x[:]), itself))
+    return found
 
 
-def fit_some(
+def _have_direction(x: Rows, metric: str) -> NDArray:
+    """Returns which rows can be clustered, bool `[n]`: with the cosine, those that are not zero.
+
+    Rows that are all zero, and those that are read in blocks, can be.
+    """
+    every = np.ones(x.shape[0], bool)
+    if metric != "cosine" or not isinstance(x, np.ndarray | Repeated):
+        return every
+    rows = x.rows if isinstance(x, Repeated) else x
+    result = np.asarray(rows.any(axis=1))
+    if isinstance(x, Repeated):
+        result = result[x.leaves]
+    return result if result.any() else every
+
+
+def _fit_some(
     x: Rows, metric: str, n_clusters: int | None, seed: int, kept: NDArray, place: NDArray
 ) -> TreeFit:
     """Returns the clusters of n rows from m of them; each other row has one that represents it.
+
+    The result has one row of each leaf as `TreeFit.known`, also of few rows.
 
     Args:
         x: `[m, d]`, the rows that are clustered.
@@ -202,12 +211,6 @@ def fit_some(
 
     Raises:
         InputError: there are fewer distinct rows or micro-clusters than `n_clusters`.
-
-    Example:
-        >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]
-        >>> place = np.append(np.arange(300), 0)  # The last row has that of the first.
-        >>> fit_some(x, "euclidean", 3, 0, np.arange(300), place).labels[[0, 300]].tolist()
-        [0, 0]
     """
     least = n_clusters or 1
     first, leaves = copies.originals(x, metric, least)
@@ -234,7 +237,10 @@ def fit_some(
     labels = tree.cut(linkage, place, leaf, int(found.levels[0].max()) + 1)
     result = (found.verdict, found.gap, found.scores)
     features = np.asarray(x[sample])
-    return TreeFit(labels, leaf, kept[sample], features, smoother, linkage, *result)
+    # A row of zeros stands for all that are in no cluster.
+    features = np.concatenate([features, np.zeros_like(features[:1])])
+    known = Repeated(features, np.where(is_in, leaf, len(sample)))
+    return TreeFit(labels, leaf, kept[sample], known, smoother, linkage, *result)
 
 
 def numbered(

@@ -49,8 +49,10 @@ def normalize_rows(x: NDArray) -> NDArray:
     """Scales rows of `x` `[n, d]` to length one, in the dtype of `x`; a row of zeros stays zero.
 
     Args:
-        x: finite floating-point numbers `[n, d]`.
+        x: finite numbers `[n, d]`; if they are integers, the result is float64.
     """
+    if x.dtype.kind != "f":
+        x = x.astype(np.float64)
     with np.errstate(over="ignore", under="ignore"):
         norms = np.linalg.norm(x, axis=1, keepdims=True)
     # Rows whose squares overflow or underflow.

@@ -138,6 +138,7 @@ def proto_cl(
         0.1269
     """
     checks.one_of("part", part, PARTS)
+    centers, target_centers = ops.upcast(centers), ops.upcast(target_centers)
     attraction = jnp.sum(centers * lax.stop_gradient(target_centers), axis=-1) / temperature
     if part == "alignment":
         return _mean(-attraction, filled)

@@ -177,17 +177,16 @@ def _difference(config: AnyConfig, finished: Mapping[str, Any], workdir: epath.P
     differing = workdirs.difference(finished["config"], config.values)
     changed = ""
     if differing:
+        undo = f"`cluster-jax update --workdir={shlex.quote(str(workdir))} --undo`"
         changed = f"the results in {workdir} had {differing}: they are replaced"
-        if finished["named"] or finished["is_corrected"]:
-            undo = f"`cluster-jax update --workdir={shlex.quote(str(workdir))} --undo`"
-            changed += f"\nwhat was named and corrected is of those: {undo} brings them back"
+        changed += f"\n{undo} brings them back, with their names and corrections"
     used = finished["results"]["provenance"]
     file = custom.file_hash(config.eval.method, FINDERS)
     if not differing and not file.items() <= used.items():
         changed = f"the file of {config.eval.method} has changed: the images are clustered again"
     if changed and finished["updates"]:
         raise InputError(
-            f"{workdir} must keep its clusters, which an update has gone on from; got "
+            f"{workdir} was updated, so that its clusters must stay; got a run with "
             f"{differing or changed}: choose another --workdir"
         )
     return changed

@@ -200,13 +200,13 @@ def rows_of(x: NDArray, options: ClusterOptions) -> NDArray:
 
 
 def digests(x: NDArray) -> NDArray:
-    """Hashes (SHA-256) each row `[n, d]` as float32; returns `[n]` of `data.images.FACTS`.
+    """Hashes (SHA-256) each row `[n, d]` as float64; returns `[n]` of `data.images.FACTS`.
 
     All facts but the digest are zero or empty.
     """
     facts = np.zeros(len(x), FACTS)
     for rows in blocks(*x.shape):
-        for i, row in enumerate(np.ascontiguousarray(x[rows], np.float32), rows.start):
+        for i, row in enumerate(np.ascontiguousarray(x[rows], np.float64), rows.start):
             facts["digest"][i] = np.frombuffer(hashlib.sha256(row.tobytes()).digest(), np.uint8)
     return facts
 
@@ -258,19 +258,20 @@ def fingerprint(features: tables.Table, labels: tables.Labels | None) -> dict[st
     """Returns SHA-256 hashes, by which a later call recognizes the same features and labels.
 
     Returns:
-        "features", the hash of the features and ids, and "labels", that of the labels or None. The
-        rows are compared as float32, but have another hash if they are read in blocks.
+        "features", the hash of the features, whose dtype has no effect, and of the ids; "labels",
+        that of the labels or None. Rows that are read in blocks have another hash.
     """
     values, names, *_ = features
     if isinstance(values, Shards):
-        parts = (workdirs.fingerprint(rows.data).encode() for _, rows in values.blocks())
-        header = str(values.shape) if names is None else json.dumps([values.shape, names])
-        hashed = workdirs.fingerprint(header.encode(), *parts)
+        parts = (rows for _, rows in values.blocks())
     else:
+        parts = (values[rows] for rows in blocks(*values.shape))
+    hashes = [json.dumps([values.shape, names]).encode()]
+    for part in parts:
         # As in `digests`, by which an update knows rows again.
-        values = np.ascontiguousarray(values, np.float32)
-        header = json.dumps([values.shape, names])
-        hashed = workdirs.fingerprint(values.data, header.encode())
+        part = np.ascontiguousarray(part, np.float64)
+        hashes.append(workdirs.fingerprint(part.data).encode())
+    hashed = workdirs.fingerprint(*hashes)
     label_hash = None
     if labels is not None:
         label_names = json.dumps(labels.names).encode()

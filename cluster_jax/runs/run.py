@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from cluster_jax.clustering import knn, placing, smooth
 from cluster_jax.clustering import tree as trees
@@ -457,18 +457,25 @@ class Run:
             raise InputError(f"{key} must be 'tree' to {what}; got {self.method!r}")
         return self.placer
 
-    def checked(self, x: ArrayLike) -> NDArray:
+    def checked(self, x: Any) -> NDArray:
         """Returns new rows for a run of embeddings as an array `[l, d]`, after a check.
 
-        The dtype stays, but for objects, which become float64.
+        The dtype stays, but for objects, which become float64. Of a table with names, such as a
+        data frame, the columns of the run are taken, if these have names.
 
         Raises:
-            InputError: the rows are no numbers, not finite, too large, or have another number of
-                columns than the embeddings of the run.
+            InputError: the rows are no numbers, not finite, too large, or have not the columns of
+                the embeddings of the run.
             TypeError: the rows are of a type that is not supported, such as a sparse matrix.
         """
+        stored = self.results["provenance"]
+        if stored["feature_columns"] and hasattr(x, "columns"):
+            names = list(stored["feature_columns"])
+            if missing := set(names) - set(x.columns):
+                raise InputError(f"X must have the column {min(missing)!r} of {self.workdir}")
+            x = x[names]
         rows = numeric(x, "X", smooth.LARGEST)
-        expected = self.results["provenance"]["columns"]
+        expected = stored["columns"]
         if rows.shape[1] != expected:
             raise InputError(
                 f"X must have {counted(expected, 'column')} like the embeddings of "

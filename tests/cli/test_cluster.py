@@ -469,9 +469,12 @@ def test_numba_gets_a_folder_for_its_cache(tmp_path):
 
 
 def test_files_of_another_run_are_named(files, run, not_clustered):
-    np.save("y.npy", files[0][::-1])
-    run("x --workdir=run --reduce=pca")
-    said = "must be of the rows of y.npy; got clusters of others: `cluster-jax update` takes"
-    assert said in not_clustered("--features=y.npy --workdir=run --reduce=pca")
-    np.save("z.npy", files[0].astype(np.float32))  # The same rows, as `update` compares them.
-    assert "run is finished" in run("--features=z.npy --workdir=run --reduce=pca")
+    """Rows that differ beyond float32 are others; the same numbers of another dtype are not."""
+    rows = files[0].astype(np.float32)
+    np.save("x4.npy", rows)
+    np.save("x8.npy", rows.astype(np.float64))
+    flags = "--workdir=run --reduce=pca"
+    run(f"--features=x4.npy {flags}")
+    assert "run is finished" in run(f"--features=x8.npy {flags}")
+    said = "must be of the rows of x.npy; got clusters of others: `cluster-jax update` takes"
+    assert said in not_clustered(f"x {flags}")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.datasets import make_blobs
 from sklearn.metrics import adjusted_rand_score
 
 from cluster_jax.clustering import numbering, tree_fit
@@ -68,6 +69,17 @@ def test_a_class_that_arrives_little_by_little_is_born():
     assert adjusted_rand_score(np.concatenate(truth), model.labels_) == 1
 
 
+@pytest.mark.parametrize(("n", "centers", "step"), [(60, 6, 1), (200, 5, 20)])
+def test_batches_end_with_the_clusters_of_one_fit(n, centers, step):
+    """Rows of the first batch are near copies in it, and not beside the later ones."""
+    x, y = make_blobs(n, 8, centers=centers, random_state=0)
+    model = SmoothTree("euclidean")
+    for rows in np.split(x, n // step):
+        model.partial_fit(rows)
+    assert adjusted_rand_score(y, model.labels_) == 1
+    assert model.linkage_.shape == SmoothTree("euclidean").fit(x).linkage_.shape
+
+
 def test_first_update_of_a_new_model_is_its_fit():
     x, _ = kinds()(30, 30, 30)
     model = SmoothTree("euclidean").partial_fit(x)
@@ -79,6 +91,8 @@ def test_rows_of_other_width_are_told():
     model = SmoothTree("euclidean").fit(kinds()(30, 30)[0])
     with pytest.raises(ValueError, match="3 features, but SmoothTree is expecting 20"):
         model.partial_fit(np.zeros((2, 3)))
+    with pytest.raises(ValueError, match="n_clusters must be at most 62"):
+        model.set_params(n_clusters=99).partial_fit(np.zeros((2, 20)))
     assert len(model.labels_) == 60
 
 

@@ -4,6 +4,7 @@ import pickle
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.cluster import hierarchy
 from sklearn.exceptions import NotFittedError
@@ -207,6 +208,8 @@ def test_four_blobs_in_the_plane_are_compared_by_distance():
     model = SmoothTree().fit(x)
     assert (model.metric_, model.n_clusters_) == ("euclidean", 4)
     assert adjusted_rand_score(truth, model.labels_) > 0.99
+    whole = np.round(x).astype(int) + 20
+    assert SmoothTree("cosine").fit(whole).score_samples(whole).max() == 0
     assert SmoothTree().fit(blobs((60, 60))[0]).metric_ == "cosine"
 
 
@@ -328,6 +331,16 @@ def test_saved_and_loaded(few_and_copies, tmp_path):
         assert stored["version"] == cluster_jax.__version__
     copied = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(copied.predict_proba(new), model.predict_proba(new))
+
+
+def test_names_of_columns_stay(tmp_path):
+    columns = list("abcdef")
+    x = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 6)), columns=columns)
+    model = SmoothTree("euclidean").fit(x).partial_fit(x[:5])
+    model.save(tmp_path / "model.npz")
+    for known in (model, SmoothTree.load(tmp_path / "model.npz")):
+        with pytest.raises(ValueError, match="feature names should match"):
+            known.predict(x[columns[::-1]])
 
 
 def test_other_files_are_refused(few_and_copies, tmp_path):

@@ -4,6 +4,7 @@ import json
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import cluster_jax
@@ -107,6 +108,17 @@ def test_the_command_places_new_rows(tree, new, tmp_path, capsys):
     assert "Assigned 10 rows to 4 clusters; 2 are unlike all rows of the run." in (
         capsys.readouterr().out
     )
+
+
+def test_columns_of_a_data_frame_are_told_by_name(new, tmp_path):
+    x = pd.DataFrame(new, columns=[f"f{i}" for i in range(8)])
+    x.to_csv(tmp_path / "x.csv", index=False)
+    flags = ["--method=kmeans", "--n-clusters=3", "--reduce=none", "--report=no"]
+    cluster.main([f"--features={tmp_path}/x.csv", f"--workdir={tmp_path}/run", *flags])
+    run = cluster_jax.load(tmp_path / "run")
+    assert run.predict(x[x.columns[::-1]]).tolist() == run.labels_.tolist()
+    with pytest.raises(InputError, match="X must have the column 'f0' of"):
+        run.predict(x[["f1"]])
 
 
 def test_shards_are_read_in_blocks(tree, new, tmp_path, monkeypatch):
