@@ -148,13 +148,13 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
         results_: content of `results.json`: metrics and their provenance.
         events_: what the last update has done to each cluster, see `clustering.numbering`.
         linkage_: tree of the clusters `np.unique(labels_)`, for `cut_tree(linkage_, n_groups)`: of
-            `tree_` above them, or by the likeness of their mean features.
+            `tree_` above them, or by the likeness of their mean features. It has no leaf for -1.
     """
 
     labels_: NDArray
     tree_: NDArray | None
     _run: Run
-    _images: Dataset | None  # Of a run in a temporary folder, for its report.
+    _images: Dataset | None  # Readable ones of a run in a temporary folder, for its report.
     _encoder: Encoder | None  # Read on the first `transform`.
 
     def __init__(
@@ -178,9 +178,10 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
         """Trains on images and clusters them.
 
         Args:
-            X: the images.
-            y: None, or the class of each image: a whole number or a name, -1 if unknown. Files of a
-                folder are in the order of their paths.
+            X: the images. In a list of paths a file counts once.
+            y: None, or the class of each image that can be read: a whole number or a name, -1 if
+                unknown. Files of a folder are in the order of their paths; a list of files without
+                a folder or `.zip` keeps its order.
 
         Returns:
             The estimator.
@@ -224,15 +225,16 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
     def transform(self, X: Images) -> NDArray:
         """Computes features of images as they are clustered, float32 `[m, d]`, unit rows.
 
-        Files of a folder are in the order of their paths. Unreadable files have no row, and a
-        warning has their number and their names, up to 200 characters.
+        Files of a folder are in the order of their paths; a list of files without a folder or
+        `.zip` keeps its order and repeats, a row each. Unreadable files, also those of a list, have
+        no row, and a warning has their number and their names, up to 200 characters; nor has a raw
+        photo beside an image of its name, of which a warning says how many there are.
         """
         check_is_fitted(self, "labels_")
-        images: Any = datasets.joined(X)
         with self._printing():
             encoder = self.encoder_
             data = parse_config(self._run.config).data
-            dataset = datasets.load_new(images, data, self._run.images["shape"])
+            dataset = datasets.load_new(X, data, self._run.images["shape"])
             rows = encoder.embed(dataset)
         datasets.warn(dataset.notes, dataset.skipped)
         return rows
@@ -318,19 +320,12 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
     def report(self, path: str | os.PathLike) -> pathlib.Path:
         """Writes the report, one HTML file that opens offline, to `path`."""
         run = self._fitted()
-        file = run.workdir / workdirs.REPORT
-        if file.exists():
-            return pathlib.Path(shutil.copyfile(file, path))
+        if page.is_published(run, with_report=True):
+            return pathlib.Path(shutil.copyfile(run.workdir / workdirs.REPORT, path))
         with self._printing():
-            text = page.render(run, self._shown())
+            text = page.render(run, self._images)
         io.write(path, text.encode("utf-8", "backslashreplace"))
         return pathlib.Path(path)
-
-    def _shown(self) -> Dataset | None:
-        """Returns the images of a run in a temporary folder that can be read."""
-        if self._images is None:
-            return None
-        return page.of_run(self._run, self._images)
 
     def save(self, path: str | os.PathLike) -> pathlib.Path:
         """Copies the workdir to the folder `path`, which must be new or empty, with a report.
@@ -339,17 +334,23 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
 
         Raises:
             FileExistsError: `path` is a file or a folder that is not empty.
+            ValueError: the newest state in the workdir is that of another estimator or command.
         """
         run = self._fitted()
         path = pathlib.Path(path).expanduser()
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             said = checks.sentence(f"path must be a new or empty folder; got {path}")
             raise FileExistsError(said)
+        if workdirs.states(run.workdir)[-1:] != [run.number]:
+            raise InputError(
+                f"{run.workdir} must have state {run.number}, which is of this estimator, as its "
+                "newest one; got another: `cluster_jax.load` reads that, or fit in another workdir"
+            )
         shutil.copytree(run.workdir, path, dirs_exist_ok=True)
-        if not (path / workdirs.REPORT).exists() and not page.is_away(run):
+        copy = dataclasses.replace(run, workdir=epath.Path(path))
+        if not page.is_published(copy, with_report=True) and not page.is_away(run):
             with self._printing():
-                copy = dataclasses.replace(run, workdir=epath.Path(path))
-                page.publish(copy, with_report=True, dataset=self._shown())
+                page.publish(copy, with_report=True, dataset=self._images)
         return path
 
     @classmethod
@@ -427,7 +428,7 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
     def _set_run(self, run: Run, images: Dataset | None = None) -> Self:
         """Sets the fitted attributes from a finished run."""
         self._run = run
-        self._images = images
+        self._images = images and page.of_run(run, images)
         self._encoder = None
         self.files_ = run.names
         self.events_ = run.events
@@ -474,13 +475,12 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
 def _training_images(X: Images, config: ConfigDict) -> Dataset:
     """Loads the images of `X` and records their source in the config's section `data`."""
     section = config.data
-    paths = datasets.joined(X)
-    section.dir = paths if isinstance(paths, str) else None
+    paths, values = datasets.located(X)
+    section.dir = workdirs.normalized(paths)
     if section.name != "features":
         is_file = section.dir is None or section.dir.endswith((".npy", ".npz"))
         section.name = "arrays" if is_file else "folder"
     parsed = parse_section(DataConfig, "data", section)
-    values: Any = None if section.dir is not None else X
     with checks.named({"data.dir": "X"}):
         return datasets.load(parsed, values)
 

@@ -22,6 +22,7 @@ from cluster_jax.evaluation.evaluate import evaluate
 from cluster_jax.runs import page
 from cluster_jax.runs.config import parse_config
 from tests import toy
+from tests.report.test_report import Page
 
 pytestmark = pytest.mark.usefixtures("one_device", "traced_once")
 
@@ -207,7 +208,8 @@ def test_a_kill_before_the_report(make, fitted, features, workdir, monkeypatch):
     assert io.read_json(workdir / "results.json")["metrics"]["tree"]
 
 
-def test_a_given_number_has_a_tree(make, fitted, features, workdir):
+def test_a_given_number_has_a_tree(make, fitted, features, workdir, tmp_path):
+    other = cluster_jax.load(workdir)
     given = make(workdir=workdir, n_clusters=3).fit(features)
     assert given.n_clusters_ == len(np.unique(given.labels_)) == 3
     assert not given.outliers_.any()
@@ -217,6 +219,11 @@ def test_a_given_number_has_a_tree(make, fitted, features, workdir):
     assert (given.predict(features) == given.labels_).mean() > 0.98
     assert len(np.unique(given.cut(n_clusters=2))) == 2
     assert given.results_["provenance"]["number_of_clusters"]["tree"] == "given"
+    # An estimator of an earlier state of the workdir shows its own clusters, or nothing.
+    record = Page(other.report(tmp_path / "page.html").read_text()).record
+    assert {c["id"] for c in record["map"]["clusters"]} == set(other.labels_.tolist())
+    with pytest.raises(InputError, match=r"must have state 1,.* newest one; got another: `clus"):
+        other.save(tmp_path / "saved")
 
 
 def test_labels_are_for_scores_only(fitted):

@@ -24,6 +24,7 @@ from cluster_jax.data.decode import Resize, decode
 from cluster_jax.nets import network
 from cluster_jax.nets.config import NetworkConfig
 from cluster_jax.runs import begin
+from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.config import RunConfig, parse_config, parse_training
 from tests import toy
 from tests.nets import test_safetensors
@@ -51,12 +52,15 @@ def fitted(gray, tmp_path_factory, one_device, traced_once, shallow_lite):
     return small(workdir=workdir).fit(gray)
 
 
-def test_nothing_is_trained(fitted):
+def test_nothing_is_trained(fitted, gray):
     assert fitted.results_["provenance"]["steps"] == 0
     assert fitted.results_["provenance"]["images_trained"] == 0
     assert list(fitted.results_["metrics"]["collapse"]) == ["backbone"]
     assert fitted.results_["provenance"]["method"] is None
     assert not (fitted._run.workdir / "metrics.jsonl").exists()
+    # Gray images are those that the run has in three channels.
+    again = small(workdir=fitted._run.workdir).fit(gray)
+    assert (again.labels_ == fitted.labels_).all()
 
 
 def test_nothing_is_printed_unless_asked(tmp_path, monkeypatch, capfd):
@@ -136,7 +140,7 @@ def test_what_is_warmed_up(fitted, gray, monkeypatch):
 
 def test_an_update_reads_the_folder_again(gray, tmp_path):
     toy.save(tmp_path / "photos", gray[:40])
-    model = small().fit(tmp_path / "photos")
+    model = small(workdir=tmp_path / "run").fit(tmp_path / "photos")
     labels = model.labels_
     toy.save(tmp_path / "photos", gray[40:44], 40)
     toy.save(tmp_path / "more", gray[44:], 44)
@@ -146,6 +150,8 @@ def test_an_update_reads_the_folder_again(gray, tmp_path):
     moved = zip(labels.tolist(), model.labels_[:40].tolist(), strict=True)
     assert {pair for pair in moved if pair[0] != pair[1]} <= told
     assert (model.predict(gray[40:]) == model.labels_[40:]).all()
+    again = small(workdir=tmp_path / "run").fit([tmp_path / "photos", tmp_path / "more"])
+    assert (again.labels_ == model.labels_).all()
     loaded = ImageClusterer.load(model.save(tmp_path / "saved"))
     assert (loaded.labels_.tolist(), loaded.events_) == (model.labels_.tolist(), model.events_)
     assert loaded.events_
@@ -159,6 +165,18 @@ def test_an_update_reads_the_folder_again(gray, tmp_path):
     file.unlink()
     with pytest.raises(InputError, match=r"embedding.npz is damaged \(it is not there\)"):
         load(tmp_path / "saved")
+
+
+def test_replaced_photos_do_not_get_old_labels(gray, tmp_path, monkeypatch):
+    """Nor by other settings; few of a streamed set are compared before all are read."""
+    monkeypatch.setattr(workdirs, "_SAMPLE", 1)
+    options = {"overrides": {"data.cache_mb": 0}, "workdir": tmp_path / "run"}
+    toy.save(tmp_path / "photos", gray[:12])
+    small(**options).fit(tmp_path / "photos")
+    toy.save(tmp_path / "photos", gray[12:13], 5)
+    for k in (None, 2):
+        with pytest.raises(InputError, match=r"images .* have changed since the run"):
+            small(n_clusters=k, **options).fit(tmp_path / "photos")
 
 
 def test_an_update_needs_a_folder_and_the_tree(gray, fitted, tmp_path):
@@ -297,6 +315,15 @@ def test_what_is_left_out_is_told(tmp_path):
     (tmp_path / "film.mov").unlink()
     (tmp_path / "broken.png").unlink()
     assert clusterer.predict(tmp_path).shape == (40,)
+
+
+def test_a_list_of_files_keeps_its_order(fitted, gray, tmp_path):
+    toy.save(tmp_path, gray)
+    files = [tmp_path / f"{i:02}.png" for i in (31, 4, 4, 12)]
+    rows = fitted.transform([file.read_bytes() for file in files])
+    np.testing.assert_array_equal(fitted.transform(files), rows)
+    np.testing.assert_array_equal(fitted.encoder_(files), rows)
+    assert small().fit(files).files_ == ("31.png", "04.png", "12.png")
 
 
 def test_the_guides_examples_of_sequences(tmp_path, monkeypatch):

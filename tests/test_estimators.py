@@ -57,6 +57,8 @@ def test_what_fit_leaves(fitted, images):
     assert len(set(fitted.labels_)) == results["metrics"]["gridshift"]["n_clusters"]
     assert fitted.files_ is None
     assert (fitted.distances_ >= 0).all()
+    assert set(cluster_jax.cut_tree(fitted.linkage_, 2)) == {0, 1}
+    assert len(fitted.linkage_) == len(set(fitted.labels_)) - 1
     assert results["metrics"]["gridshift"]["acc"] is None
     assert results["provenance"]["labels_used_for"] == []
 
@@ -91,12 +93,6 @@ def test_saved_and_loaded(fitted, images, tmp_path, capsys):
         clone(again)._build_config(False)[0].to_dict()["train"]
         == fitted._build_config(False)[0].to_dict()["train"]
     )
-
-
-def test_a_given_number_of_clusters(images, tmp_path):
-    """GridShift finds its own; the tree takes one, see `test_estimator_levels`."""
-    with pytest.raises(InputError, match=r"eval.n_clusters must be left out for GridShift.* tree"):
-        _tiny(n_clusters=5, workdir=tmp_path / "run", verbose=False).fit(images)
 
 
 def test_quiet_training_still_warns(images, tmp_path, monkeypatch, capsys):
@@ -163,15 +159,6 @@ def test_nearest_against_all_pairs(fitted, images):
         fitted.nearest(queries, 0)
 
 
-def test_a_tree_of_the_clusters(fitted, images):
-    k = len(set(fitted.labels_))
-    assert fitted.linkage_.shape == (k - 1, 4)
-    np.testing.assert_allclose(fitted.linkage_, fitted._run.linkage, atol=1e-9)
-    groups = cluster_jax.cut_tree(fitted.linkage_, 2)
-    assert groups.shape == (k,)
-    assert set(groups) == {0, 1}
-
-
 def test_an_array_cannot_be_exported(fitted, tmp_path):
     with pytest.raises(InputError, match="must be images in files; got a run on arrays, of which"):
         fitted.export(tmp_path / "out")
@@ -204,11 +191,9 @@ def test_a_folder_that_cannot_be_read_is_no_file(caplog):
 
 
 def test_before_fit(images):
-    for call in ("predict", "transform", "locate"):
+    for call in ("predict", "transform", "locate", "save"):
         with pytest.raises(NotFittedError):
             getattr(_tiny(), call)(images)
-    with pytest.raises(NotFittedError):
-        _tiny().save("x")
 
 
 @every_row(
@@ -236,6 +221,7 @@ def test_before_fit(images):
             "eval.n_clusters must be between 1 and 90",
         ),
         ({"n_clusters": "ten"}, "n_clusters must be None or a whole number"),
+        ({"n_clusters": 5}, r"eval.n_clusters must be left out for GridShift.* tree"),
     ],
 )
 def test_bad_settings(images, tmp_path, options, message):
@@ -265,7 +251,5 @@ def test_numpy_numbers_are_settings(images):
     config, _ = made._build_config(False)
     assert config.eval.n_clusters == 3
     assert list(config.eval.knn) == [7]
-    with pytest.raises(
-        InputError, match="config must be the path of a file or the name of a config, "
-    ):
+    with pytest.raises(InputError, match="config must be the path of a file or the name of a conf"):
         ImageClusterer("pictures").fit(images)

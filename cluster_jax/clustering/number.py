@@ -22,12 +22,13 @@ neighbors). Then:
    clear if the gap is four standard errors above 0.3 of the largest possible gap, and if rows are
    rare between the clusters (`_is_apart`): features with heavy tails have a gap as well. Otherwise
    it is a best guess.
-4. Few axes (`_split_curved`). In two or three axes HDBSCAN [3] runs as well, with 5 neighbors.
-   Its clusters, which may be curved, are the answer if they hold 75 % of the rows, and a clear
-   answer if 10 neighbors give as many and nearly the same clusters (adjusted Rand index 0.95).
-   The clusters by 10 neighbors are the answer if they alone hold 95 % of the rows. If HDBSCAN has
-   no answer, clusters must not cut through a curved sheet: the rows are one cluster unless 90 % of
-   the links between rows and their nearest neighbors stay inside clusters.
+4. Few axes (`_split_curved`). In two or three axes HDBSCAN [3] runs as well, with 5 neighbors,
+   among at least 20 rows: it finds no cluster of fewer than 5. Its clusters, which may be curved,
+   are the answer if they hold 75 % of the rows, and a clear answer if 10 neighbors give as many and
+   nearly the same clusters (adjusted Rand index 0.95). The clusters by 10 neighbors are the answer
+   if they alone hold 95 % of the rows. If HDBSCAN has no answer, clusters must not cut through a
+   curved sheet: the rows are one cluster unless 90 % of the links between rows and their nearest
+   neighbors stay inside clusters.
 5. Levels (`_deeper`, `_finer`). Steps 1 to 4 are repeated inside each cluster. If clusters with
    95 % of the rows split, the parts of all replace them, and so on. Then a cluster splits alone if
    the parts are clear and raise the silhouette of its own rows: the silhouette of all rows is
@@ -64,7 +65,7 @@ from cluster_jax.clustering.base import CLEAR, ONE, UNCLEAR
 from cluster_jax.clustering.smooth import FEW_AXES, Smoother
 from cluster_jax.core.arrays import blocks
 
-# Fewest rows among which clusters are searched for: in all, and inside a cluster.
+# Fewest rows among which clusters are searched for: in all, and inside a cluster or by HDBSCAN.
 MIN_ROWS, _MIN_SPLIT = 6, 20
 # Number of clusters above which Ward's groups are scored without k-means, on so many rows.
 _MANY, _MANY_ROWS = 300, 2_000

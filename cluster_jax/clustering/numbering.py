@@ -454,9 +454,10 @@ def events(
         elif came:
             is_known = cluster in had or cluster in stayed
             result.append(Event(GREW if is_known else RETURNED, cluster, came))
-        elif rows and not into and (had == cluster).sum() > was.sum():
-            result.append(Event(SHRANK, cluster, int((had == cluster).sum() - was.sum())))
-        elif rows and not into and cluster in had:
+        left = int((had == cluster).sum() - was.sum())
+        if rows and left:
+            result.append(Event(SHRANK, cluster, left))
+        elif rows and not into and not came and cluster in had:
             result.append(Event(SURVIVED, cluster, rows))
     return tuple(result)
 

@@ -72,7 +72,8 @@ def replacing(path: epath.Path) -> Iterator[IO[bytes]]:
             yield file
         partial.replace(path)
     except OSError as error:
-        error.filename = error.filename or str(path)
+        if error.errno is not None:
+            error.filename = error.filename or str(path)
         raise
     finally:
         partial.unlink(missing_ok=True)

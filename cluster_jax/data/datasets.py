@@ -69,7 +69,7 @@ def load(
 
 
 def load_new(
-    source: str | os.PathLike | ArrayLike,
+    source: Images,
     config: DataConfig,
     shape: Sequence[int],
 ) -> Dataset:
@@ -80,9 +80,9 @@ def load_new(
     class folders are ignored.
 
     Args:
-        source: a folder, an image file, several of both (one a line), a `.npy` or `.npz` file, an
-            array `[N, H, W(, C)]` or a sequence of images; for a run on features a file of features
-            or an array `[N, d]`.
+        source: a folder, an image file, several of both (one a line, or a list), a `.npy` or `.npz`
+            file, an array `[N, H, W(, C)]` or a sequence of images; for a run on features a file of
+            features or an array `[N, d]`.
         config: section `data` of the training: interpolation, and the size of a set that is decoded
             into memory.
         shape: `[H, W, C]` of the training images, or `[1 + m, d]` of features.
@@ -91,8 +91,7 @@ def load_new(
         ValueError: the file is missing or unreadable, or the images or features have another size
             than those of the training.
     """
-    path = os.fspath(source) if isinstance(source, str | os.PathLike) else None
-    X: Any = source if path is None else None
+    path, X = located(source)
     name = "folder"
     if len(shape) == 2:
         name = "features"
@@ -123,18 +122,17 @@ def load_new(
     return images.readable(dataset)._replace(labels=None, label_names=None)
 
 
-def joined(images: Images) -> str | ArrayLike:
-    """Returns images as `data.dir`: a path, or several paths, one a line; others as they are.
+def located(images: Any) -> tuple[str | None, Any]:
+    """Returns images as `data.dir`, a path or several, one a line, and None; others after a None.
 
     Others are arrays, sequences whose items are not all paths, and empty lists.
     """
     if isinstance(images, str | os.PathLike):
-        return os.fspath(images)
-    values: Any = images
+        images = [images]
     is_list = isinstance(images, list | tuple) and bool(images)
-    if is_list and all(isinstance(x, str | os.PathLike) for x in values):
-        return "\n".join(map(os.fspath, values))
-    return values
+    if is_list and all(isinstance(x, str | os.PathLike) for x in images):
+        return "\n".join(map(os.fspath, images)), None
+    return None, images
 
 
 def is_sequence(images: Any) -> bool:

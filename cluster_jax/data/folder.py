@@ -63,7 +63,8 @@ class Files(NamedTuple):
 
     Attributes:
         root: the folder that `names` are relative to; of a zip, the zip.
-        names: paths of the files with "/", relative to `root`, in the order of `natural`.
+        names: paths of the files with "/", relative to `root`, in the order of `natural`; if only
+            files were named, as they were named.
         read: name -> the bytes of the file; raises an OSError if the file cannot be read, and other
             errors for a damaged entry of a zip.
         ignored: (suffix or kind, number) of other files.
@@ -116,7 +117,7 @@ def find(dir: str | None, exclude: Sequence[str] = ()) -> Files:
 
     Folders are searched with their subfolders, but not links to folders. A raw photo beside an
     image of the same name counts once. Files that are named one by one are taken whatever their
-    name.
+    name; without a folder or zip beside them they keep their order and repeats.
 
     Args:
         dir: a folder, a `.zip`, or several folders and files, one a line.
@@ -153,6 +154,9 @@ def find(dir: str | None, exclude: Sequence[str] = ()) -> Files:
                 kinds[prefix.removesuffix("/")] = None
     _leave_out_raw(kinds)
     files = sorted((file for file, kind in kinds.items() if kind is None), key=natural)
+    if not folders(dir or ""):
+        named = [os.path.relpath(paths[line], base) for line in str(dir).split("\n") if line]
+        files = [file for file in named if kinds[file] is None]
     others = collections.Counter(kind for kind in kinds.values() if kind is not None)
     ignored = tuple(sorted(others.items()))
     if not files:

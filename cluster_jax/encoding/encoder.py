@@ -167,8 +167,8 @@ class Encoder:
         Args:
             images: a folder, an image file, a list of them, `.npy` or `.npz`, or an array
                 `[n, H, W(, C)]` of uint8 or of floats in [0, 1]. Files of a folder are in the order
-                of their paths; unreadable ones have no row, and a
-                warning has their number and their names, up to 200 characters.
+                of their paths; a list of files keeps its order and repeats. Unreadable ones have no
+                row, and a warning has their number and their names, up to 200 characters.
 
         Raises:
             ValueError: the images cannot be used.
@@ -177,8 +177,7 @@ class Encoder:
         interpolation = "bicubic" if prepared is None else prepared.interpolation
         values = {**load_config("images").data, "interpolation": interpolation}
         config = parse_section(DataConfig, "data", values)
-        source: Any = datasets.joined(images)
-        dataset = datasets.load_new(source, config, self.shape)
+        dataset = datasets.load_new(images, config, self.shape)
         datasets.warn(dataset.notes, dataset.skipped)
         return self.embed(dataset)
 

@@ -102,7 +102,9 @@ def nrcc_views(
     With InfoNCE the keys are the live projections `(a, b)` themselves and the gradient passes
     through both roles. With BYOL they are the target network's projections of the views a and b,
     given as constants: then (20)'s claim that the repulsion stays as in (14) does not hold, the
-    part of the gradient that comes through the keys is gone.
+    part of the gradient that comes through the keys is gone. There the configs take the projections
+    before the predictor as anchors, and the target network's projections as `c`; for other choices
+    see `methods.nrcc.NRCCConfig`.
 
     Args:
         a: anchors of the first view `[rows, d]`.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import numpy as np
 from etils import epath
 from ml_collections import ConfigDict
 
@@ -101,12 +102,12 @@ def _run(
     custom.check("eval.method", parsed.eval.method, FINDERS)
     difference = "" if finished is None else _difference(parsed, finished, workdir)
     is_same = finished is not None and not difference
-    if is_same and dataset is not None:
-        workdirs.check_images(workdir, workdirs.describe_images(dataset))
     files = {workdirs.IMAGES, workdirs.TRAIN_EMBEDDING}
     files |= {workdirs.ENCODER} if isinstance(parsed, RunConfig) else set()
     if workdirs.agree(is_same and files <= buckets.names(workdir), workdir):
         run = records.read(workdir)
+        if dataset is not None:
+            _check_images(run, dataset)
         changes = "" if dataset is not None else _changes(parsed, run)
         say(f"{workdir} is finished{changes}\n")
         if is_first and not page.is_published(run, with_report=report):
@@ -138,7 +139,27 @@ def _run(
             say(f"{workdir} is finished; the missing files were made again\n")
             say(summary.run_table(run.results))
             return {**run.results, "config": parsed.values}
+        if finished is not None and isinstance(parsed, PhotosConfig):
+            _check_images(records.read(workdir), inputs.dataset)
         return _cluster_and_write(store, inputs, started, report)
+
+
+def _check_images(run: Run, dataset: Dataset) -> None:
+    """Raises an `InputError` unless the images are those of a finished run.
+
+    Photos are compared by names and contents, in any order, with the record of the run, because an
+    update may have changed them since the run began; others with `images.json`.
+    """
+    if run.is_trained or run.names is None or run.facts is None or dataset.facts is None:
+        workdirs.check_images(run.workdir, workdirs.describe_images(dataset))
+        return
+    facts = dataset.facts(np.arange(dataset.size))
+    now = set(zip(dataset.sources or (), map(bytes, facts["digest"]), strict=True))
+    known = set(zip(run.names, map(bytes, run.facts["digest"]), strict=True))
+    # Those that cannot be read are still in a streamed set.
+    skipped = run.skipped if dataset.unreadable else ()
+    if not {name for name, _ in now ^ known} <= {name for name, _ in skipped}:
+        raise workdirs.changed(run.workdir)
 
 
 def _difference(config: AnyConfig, finished: Mapping[str, Any], workdir: epath.Path) -> str:
@@ -156,17 +177,16 @@ def _difference(config: AnyConfig, finished: Mapping[str, Any], workdir: epath.P
     differing = workdirs.difference(finished["config"], config.values)
     changed = ""
     if differing:
+        undo = f"`cluster-jax update --workdir={shlex.quote(str(workdir))} --undo`"
         changed = f"the results in {workdir} had {differing}: they are replaced"
-        if finished["named"] or finished["is_corrected"]:
-            undo = f"`cluster-jax update --workdir={shlex.quote(str(workdir))} --undo`"
-            changed += f"\nwhat was named and corrected is of those: {undo} brings them back"
+        changed += f"\n{undo} brings them back, with their names and corrections"
     used = finished["results"]["provenance"]
     file = custom.file_hash(config.eval.method, FINDERS)
     if not differing and not file.items() <= used.items():
         changed = f"the file of {config.eval.method} has changed: the images are clustered again"
     if changed and finished["updates"]:
         raise InputError(
-            f"{workdir} must keep its clusters, which an update has gone on from; got "
+            f"{workdir} was updated, so that its clusters must stay; got a run with "
             f"{differing or changed}: choose another --workdir"
         )
     return changed
@@ -235,8 +255,7 @@ def _cluster_and_write(
         seconds=seconds,
     )
     say("writing the report" if report else "writing the clusters")
-    numbers = workdirs.states(workdir)
-    run = dataclasses.replace(run, number=1 + (numbers[-1] if numbers else 0))
+    run = dataclasses.replace(run, number=1 + max(workdirs.states(workdir), default=0))
     page.publish(run, with_report=report, dataset=found.inputs.dataset)
     if not inputs.dataset.skipped:
         start.print_skipped(run.skipped)

@@ -227,9 +227,7 @@ def trained(inputs: Inputs[RunConfig], params: Any, stats: Any) -> Encoder:
 
 def _preprocessing(config: RunConfig) -> Preprocessing:
     """Returns the preprocessing of a config that has mean and standard deviation."""
-    augment = config.augment
-    assert augment.mean is not None  # Both are measured, or those of weights.
-    assert augment.std is not None
+    augment = config.augment  # Its mean and std are measured, or those of weights.
     values: Any = augment.mean, augment.std, augment.size, config.data.interpolation
     return Preprocessing(*values)
 

@@ -135,6 +135,6 @@ def _apply(run: Run, said: dict[str, Any]) -> Run:
             now = corrections.corrected(run, corrections.carried(shown, run, said))
             return dataclasses.replace(now, page=None)
     raise InputError(
-        f"the corrections must be of one of the last states of {run.workdir}; got those of "
-        f"{short(said['state'])}: open its page anew"
+        f"the corrections must be of one of the last states of {run.workdir}; got those of another "
+        f"run, or of a state that is gone ({short(said['state'])}): open its page anew"
     )

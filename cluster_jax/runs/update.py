@@ -164,9 +164,9 @@ def _confirm(run: Run, gone: int, confirmed: bool, do: str) -> None:
     """
     if 2 * gone > len(run.columns) and not confirmed:
         raise InputError(
-            f"{gone:,} of the {counted(len(run.columns), run.words[0])} of {run.workdir} must be "
-            f"as they were; got them gone or changed: {do}, or confirm that they leave, with what "
-            "was decided about them, by --yes (in Python confirmed=True)"
+            f"{gone:,} of the {counted(len(run.columns), run.words[0])} of {run.workdir} are gone "
+            f"or have changed: {do}, or confirm that they leave, with what was decided about them, "
+            "by --yes (in Python confirmed=True)"
         )
 
 

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 import numpy as np
 from etils import epath
 
-from cluster_jax.core import buckets, io
+from cluster_jax.core import arrays, buckets, io
 from cluster_jax.core.checks import InputError, short
 from cluster_jax.core.logs import logger
 from cluster_jax.data.images import Dataset
@@ -62,8 +62,8 @@ _OF_A_RUN = (
 # What to do about a damaged file, besides restoring a copy of it.
 MADE_AGAIN = ", or remove it and run the command of the run again, which makes it again"
 
-# Number of evenly spaced images whose pixels enter a fingerprint.
-_FINGERPRINT_IMAGES = 256
+# The most images of a streamed set, evenly spaced, whose pixels enter a fingerprint.
+_SAMPLE = 256
 
 
 def read_values(file: epath.Path) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def default_workdir(config: Mapping[str, Any], name: str) -> pathlib.Path:
 
 
 def normalized(path: str | None) -> str | None:
-    """Returns local paths, one a line, as absolute ones, without blank lines.
+    """Returns local paths, one a line, as absolute ones, each once, without blank lines.
 
     "~" is expanded. None stays as it is, and so does a text that has "://" anywhere.
 
@@ -116,7 +116,7 @@ def normalized(path: str | None) -> str | None:
     if path is None or "://" in path:
         return path
     lines = (os.path.expanduser(line) for line in path.split("\n") if line)
-    return "\n".join(map(os.path.abspath, lines))
+    return "\n".join(dict.fromkeys(map(os.path.abspath, lines)))
 
 
 def with_located(
@@ -456,16 +456,22 @@ def fingerprint(*parts: bytes | memoryview) -> str:
 def describe_images(dataset: Dataset) -> dict[str, Any]:
     """Returns "size" and "sha256" of the images of a run, to detect changes when it is resumed.
 
-    The hash is of the pixels or features of at most 256 evenly spaced images, of the names of all,
-    and in novel class discovery of the known class of each.
+    The hash is of the pixels or features of all images in memory, of a streamed set of at most 256
+    evenly spaced ones; of the names of all; and in novel class discovery of the known class of
+    each. Gray images are described as the same in three channels, which some networks take.
     """
     from cluster_jax.discovery import splits  # Loads JAX, as above.
 
     dataset = dataset.shown or dataset
-    count = min(dataset.size, _FINGERPRINT_IMAGES)
-    rows = dataset.fetch(np.arange(count) * dataset.size // count)
+    rows = dataset.images
+    if rows is None:
+        rows = dataset.fetch(np.arange(0, dataset.size, 1 + (dataset.size - 1) // _SAMPLE))
     # Without the neighbors that features come with: they follow from the features.
-    parts = [rows[:, : dataset.shape[0] - dataset.neighbors].tobytes()]
+    rows = rows[:, : dataset.shape[0] - dataset.neighbors]
+    if dataset.has_images:
+        rows = np.broadcast_to(rows, (*rows.shape[:3], 3))
+    blocks = arrays.blocks(len(rows), rows[0].size)
+    parts = [fingerprint(rows[block].tobytes()).encode() for block in blocks]
     parts += [os.fsencode(name) for name in dataset.sources or ()]
     if dataset.partial_labels is not None:
         parts.append(dataset.partial_labels.astype(np.int32).tobytes())
@@ -488,11 +494,16 @@ def check_images(workdir: epath.Path, images: Mapping[str, Any]) -> dict[str, An
     except FileNotFoundError:
         return {}
     if not images.items() <= recorded.items():
-        raise InputError(
-            f"the images or their known classes have changed since the run in {workdir} started: "
-            f"`cluster-jax update --workdir={workdir}` takes photos in, or choose another folder"
-        )
+        raise changed(workdir)
     return recorded
+
+
+def changed(workdir: epath.Path) -> InputError:
+    """Returns the error for other images than those of the run in a workdir; raises nothing."""
+    return InputError(
+        f"the images or their known classes have changed since the run in {workdir} started: "
+        f"`cluster-jax update --workdir={workdir}` takes photos in, or choose another folder"
+    )
 
 
 def has_embedding(file: epath.Path, fingerprint: str, step: int | str) -> bool:

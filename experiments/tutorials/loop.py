@@ -41,8 +41,9 @@ view = jax.vmap(lambda key, image: augment.random_affine(key, image, **affine))
 #
 # InfoNCE pulls the two views of an image together and pushes all other images away. NRCC adds a
 # third view: SGHMC starts from view a and follows the gradient of a potential, which is low where
-# the network takes an image for its view b. The regularizer pushes images away from the third views
-# of all others.
+# the network takes an image for its view b. With the paper's constants nearly all of a step is
+# noise; `normalize_gradient=True` changes that. The regularizer pushes images away from the third
+# views of all others.
 #
 # $$L = \text{InfoNCE}(a, b) + \frac{1}{2} R(a, b, c), \qquad
 # R_i = \log \sum_{j \ne i} e^{\langle a_i, c_j \rangle / \tau} -
@@ -202,7 +203,7 @@ print(f"NNX: the loss falls: {nnx_history[-1] < nnx_history[0]}")
 # %% [markdown]
 # ## From here
 #
-# - Another sampler: `samplers.hmc(potential)` in place of `samplers.sghmc`, or more steps by
-#   `samplers.sample(..., iterations=3)`.
+# - Another sampler: `samplers.hmc(potential, leapfrog_steps=5, step_size=0.05)` in place of
+#   `samplers.sghmc(potential)`, or more steps by `samplers.sample(..., iterations=3)`.
 # - Another loss: `losses.byol_views`, `losses.barlow_twins`, `losses.kernel_info_nce_views`.
 # - The package's own training step does this for every method: [a method of your own](method.md).

@@ -155,7 +155,7 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, refused, m
     # Another number of groups takes the place of this one, and an undo goes back.
     table, embedding = ((out / name).read_bytes() for name in ("assignments.csv", "embedding.npz"))
     images.main([str(photos), f"--workdir={out}", "--n-clusters=2", *streamed])
-    said = "had eval.n_clusters = 3, not 2: they are replaced\nwhat was named and"
+    said = f"= 3, not 2: they are replaced\n`cluster-jax update --workdir={out} --undo` brings"
     assert said in capsys.readouterr().out
     assert len({row["cluster"] for row in toy.table(out)}) == 2
     assert (out / "embedding.npz").read_bytes() == embedding, "not made again"

@@ -248,12 +248,15 @@ def test_one_huge_cluster_beside_many_small_ones(wanted):
 
 
 @every_row("columns", [2, 6, 20])
-def test_seven_rows_in_two_groups(columns):
-    """A silhouette ends at 1: it cannot be two deviations above those of so few Gaussian rows."""
+@every_row("sizes", [(4, 3), (4, 6, 5)])
+def test_few_rows_in_groups_far_apart(columns, sizes):
+    """A silhouette cannot be two deviations above those of so few Gaussian rows, and groups of
+    fewer than five rows are none to HDBSCAN."""
     for seed in range(3):
-        x = np.random.default_rng(seed).normal(size=(7, columns))
-        x[:4, 0] += 12
-        assert adjusted_rand_score(np.arange(7) < 4, fit(x).labels_) == 1
+        truth = np.repeat(np.arange(len(sizes)), sizes)
+        x = np.random.default_rng(seed).normal(size=(len(truth), columns))
+        x[:, :2] += 12 * np.eye(3, 2)[truth]
+        assert adjusted_rand_score(truth, fit(x).labels_) == 1
 
 
 def test_the_null_has_five_rows_for_each_cluster():

@@ -69,12 +69,12 @@ def test_a_class_that_arrives_little_by_little_is_born():
     assert adjusted_rand_score(np.concatenate(truth), model.labels_) == 1
 
 
-@pytest.mark.parametrize("step", [1, 20])
-def test_batches_end_with_the_clusters_of_one_fit(step):
+@pytest.mark.parametrize(("n", "centers", "step"), [(60, 6, 1), (200, 5, 20)])
+def test_batches_end_with_the_clusters_of_one_fit(n, centers, step):
     """Rows of the first batch are near copies in it, and not beside the later ones."""
-    x, y = make_blobs(60, 8, centers=6, random_state=0)
+    x, y = make_blobs(n, 8, centers=centers, random_state=0)
     model = SmoothTree("euclidean")
-    for rows in np.split(x, 60 // step):
+    for rows in np.split(x, n // step):
         model.partial_fit(rows)
     assert adjusted_rand_score(y, model.labels_) == 1
     assert model.linkage_.shape == SmoothTree("euclidean").fit(x).linkage_.shape

@@ -163,7 +163,7 @@ def test_images_in_hand(finished, monkeypatch):
     dataset = toy.built(config).dataset
     monkeypatch.setattr(build.datasets, "load", lambda config: pytest.fail("loaded"))
     assert pipeline.run_pipeline(config, workdir, "toy", dataset) == results
-    other = dataset._replace(fetch=lambda i: 255 - dataset.fetch(i))
+    other = dataset._replace(images=255 - dataset.images)
     with pytest.raises(InputError, match=r"images.* have changed"):
         pipeline.run_pipeline(config, workdir, "toy", other)
 

@@ -67,7 +67,7 @@ def test_the_file_is_the_truth(run, capsys, refused):
     before = digests(run)
     np.save(run.parent / "now.npy", FIRST[:20])
     said = refused(update.main, f"--workdir={run}", f"--features={run.parent}/now.npy")
-    assert "got them gone or changed: give the file" in said
+    assert "are gone or have changed: give the file" in said
     assert digests(run) == before
     updated(run, FIRST[:20], "--yes")
     assert len(ids(run)) == 20
@@ -251,7 +251,7 @@ def test_ids_that_are_numbers_have_one_form(tmp_path, monkeypatch, capsys, refus
     # Vectors of another network: all rows are others, and that is asked about.
     write("third.parquet", list(range(70)), x[:70] + 1)
     said = refused(update.main, "--workdir=out", "--features=third.parquet")
-    assert "71 of the 71 rows of out must be as they were; got" in said
+    assert "71 of the 71 rows of out are gone or have changed" in said
 
 
 def test_rows_of_zeros_are_in_no_cluster(tmp_path, monkeypatch, capsys):

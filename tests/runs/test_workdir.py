@@ -7,6 +7,7 @@ import pytest
 
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
+from cluster_jax.data.images import Dataset, with_channels
 from cluster_jax.runs import workdir as workdirs
 
 CONFIG = {"seed": 0, "method": {"name": "byol", "decay": 0.9}, "train": {"batch_size": 16}}
@@ -115,10 +116,18 @@ def test_files_of_a_run_are_not_written_over(tmp_path, name):
 
 def test_the_default_path(tmp_path):
     path = workdirs.default_path("runs", "my photos/1", CONFIG)
-    assert path.parts[0] == "runs"
-    assert path.name.startswith("my_photos_1-")
+    assert str(path).startswith("runs/my_photos_1-")
     assert path == workdirs.default_path("runs", "my photos/1", json.loads(json.dumps(CONFIG)))
     assert path != workdirs.default_path("runs", "my photos/1", {**CONFIG, "seed": 1})
+
+
+def test_all_images_in_memory_are_told_apart():
+    pixels = np.zeros((300, 2, 2, 1), np.uint8)
+    dataset = Dataset("arrays", 300, (2, 2, 1), pixels, pixels.__getitem__)
+    said = workdirs.describe_images(dataset)
+    assert workdirs.describe_images(with_channels(dataset, 3)) == said
+    pixels[6, 1, 1] = 1  # which is none of 256 evenly spaced ones
+    assert workdirs.describe_images(dataset) != said
 
 
 def test_blank_lines_are_no_folder():
