@@ -493,13 +493,19 @@ class EmbeddingClusters(_OfRun):
 
     Attributes:
         run: the record of the run.
+        ids_: the id of each row; None: rows are numbered.
         labels_: int64 `[n]`, the cluster of each row, -1 for none.
+        n_clusters_: number of clusters.
+        probabilities_: float64 `[m]`, of the cluster of each of `run.rows`, or None without a tree.
         names_: a cluster -> the name that a person has given it.
     """
 
     def __init__(self, run: Run) -> None:
         self.run = run
+        self.ids_ = run.names
         self.labels_ = run.labels.copy()
+        self.n_clusters_ = len(np.unique(run.labels[run.labels != NO_CLUSTER]))
+        self.probabilities_ = run.probabilities
         self.names_ = dict(run.named)
 
     def _fitted(self) -> Run:

@@ -84,6 +84,8 @@ def test_probabilities_are_those_of_the_table(tree, rows, new):
     every = run.predict_proba(rows)
     np.testing.assert_allclose(every.sum(axis=1), 1)
     np.testing.assert_allclose(every[np.arange(N), run.labels_], told, atol=1e-5)
+    np.testing.assert_allclose(run.probabilities_, told, atol=1e-5)
+    assert (run.n_clusters_, run.ids_) == (GROUPS, None)
     sure = run.locate(new)
     np.testing.assert_allclose(
         run.predict_proba(new)[np.arange(len(new)), sure.labels], sure.probabilities
