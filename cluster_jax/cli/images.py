@@ -86,7 +86,7 @@ def _conclusion(run: "Run", workdir: epath.Path) -> str:
     groups = summary.groups(*summary.tally(metrics), "group")
     photos = counted(len(run.columns), "photo")
     doubtful = results.get("doubtful_images")
-    doubts = f"; {doubtful:,} {'is' if doubtful == 1 else 'are'} doubtful" if doubtful else ""
+    doubts = f"; {counted(doubtful, 'photo is', 'photos are')} doubtful" if doubtful else ""
     sure = _SURENESS.get(metrics.get("verdict"))
     if summary.is_too_few(metrics):
         sure = "too few different photos to look for more"
