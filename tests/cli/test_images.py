@@ -81,7 +81,8 @@ def test_the_conclusion_names_groups_and_counts_copies(tmp_path):
     assert f"{said_names}2 sets of equal or nearly equal photos." in said, "a twice"
     results |= {"suggested_names": {"0": ["a"], "1": ["b"]}, "duplicates": None}
     said = concluded(results | {"doubtful_images": 4}, out)
-    assert "(clearly apart); 4 photos are doubtful.\nThey look like a, b.\nReport: none yet: " in said
+    line = "(clearly apart); 4 photos are doubtful."
+    assert f"{line}\nThey look like a, b.\nReport: none yet: " in said
     out.mkdir()
     (out / "report.html").touch()
     assert f"look like a, b.\nReport: {out}/rep" in concluded(results, out)
