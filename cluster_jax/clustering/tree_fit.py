@@ -175,7 +175,8 @@ def fit(
     some = x if is_whole else np.asarray(x[kept])
     found = _fit_some(some, metric, n_clusters, seed, kept, place)
     if n <= MAX_ROWS:
-        return dataclasses.replace(found, known=Repeated(np.asarray(x[:]), itself))
+        # A copy, because a caller may write into the array.
+        return dataclasses.replace(found, known=Repeated(np.array(x[:]), itself))
     return found
 
 
@@ -252,6 +253,8 @@ def numbered(
 ) -> numbering.State:
     """Returns the state of the rows `x` in which clusters keep their ids.
 
+    Copies stay together, and rows in no cluster of the fit are in none, but for fixed rows.
+
     Args:
         state: the state of the n old rows.
         x: all rows `[m, d]`, the old ones in their order, then the new ones.
@@ -275,4 +278,27 @@ def numbered(
 
         return numbering.Look(found.labels, rows.sharp[found.leaves], place)
 
-    return numbering.update(state, x, look, is_fixed)
+    after = numbering.update(state, x, look, is_fixed)
+    is_free = np.ones(len(after.ids), bool)
+    if is_fixed is not None:
+        is_free[: len(is_fixed)] = ~is_fixed
+    ids = _together(fitted, after.ids, is_free)
+    born = {event.id for event in after.events if event.kind == numbering.EMERGED}
+    return after._replace(ids=ids, events=numbering.events(state.ids, ids, born))
+
+
+def _together(fitted: TreeFit, ids: NDArray, is_free: NDArray) -> NDArray:
+    """Returns ids int64 `[n]` in which free copies have the id that most of them have.
+
+    Free rows that are in no cluster of the fit get -1. Rows of a micro-cluster are no copies.
+    """
+    result = np.where(is_free & (fitted.labels == NO_CLUSTER), NO_CLUSTER, ids)
+    rows = np.flatnonzero(is_free & (fitted.labels != NO_CLUSTER))
+    if fitted.smoother.counts is not None or not len(rows):
+        return result
+    known, codes = np.unique(result[rows], return_inverse=True)
+    leaves = fitted.leaves[rows]
+    shape = (len(fitted.sample), len(known))
+    votes = sparse.csr_array((np.ones(len(rows)), (leaves, codes)), shape=shape)
+    result[rows] = known[np.asarray(votes.argmax(axis=1)).ravel()[leaves]]
+    return result

@@ -72,8 +72,8 @@ def replacing(path: epath.Path) -> Iterator[IO[bytes]]:
             yield file
         partial.replace(path)
     except OSError as error:
-        if error.errno is not None:
-            error.filename = error.filename or str(path)
+        if error.errno is not None and error.filename in (None, str(partial)):
+            error.filename = str(path)
         raise
     finally:
         partial.unlink(missing_ok=True)

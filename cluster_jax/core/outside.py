@@ -38,8 +38,9 @@ def module(key: str, name: Any, choices: Sequence[str], having: str = "") -> Mod
     except ModuleNotFoundError as error:
         if not f"{name}.".startswith(f"{error.name}."):  # The module is there, and lacks another.
             raise
-        how = f"PYTHONPATH=FOLDER must have the folder of {name.split('.')[0]}.py"
-        raise InputError(f"{error}: {how}; {must(key, choices, having)}") from error
+        how = f"PYTHONPATH=FOLDER has the folder of {name.split('.')[0]}.py"
+        wanted = f"{must(key, choices, having)}, which Python can import ({how})"
+        raise InputError(f"{wanted}; got {name!r}: {error}") from error
 
 
 def digest(module: ModuleType) -> str | None:

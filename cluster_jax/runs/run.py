@@ -460,8 +460,8 @@ class Run:
     def checked(self, x: Any) -> NDArray:
         """Returns new rows for a run of embeddings as an array `[l, d]`, after a check.
 
-        The dtype stays, but for objects, which become float64. Of a table with names, such as a
-        data frame, the columns of the run are taken, if these have names.
+        The dtype stays, but for objects, which become float64. Of a data frame whose columns
+        have names, those of the run are taken, if it has names.
 
         Raises:
             InputError: the rows are no numbers, not finite, too large, or have not the columns of
@@ -469,9 +469,10 @@ class Run:
             TypeError: the rows are of a type that is not supported, such as a sparse matrix.
         """
         stored = self.results["provenance"]
-        if stored["feature_columns"] and hasattr(x, "columns"):
+        columns = list(getattr(x, "columns", []))
+        if stored["feature_columns"] and columns and all(isinstance(c, str) for c in columns):
             names = list(stored["feature_columns"])
-            if missing := set(names) - set(x.columns):
+            if missing := set(names) - set(columns):
                 raise InputError(f"X must have the column {min(missing)!r} of {self.workdir}")
             x = x[names]
         rows = numeric(x, "X", smooth.LARGEST)

@@ -64,7 +64,7 @@ def test_what_it_must_return(write, returned, message):
     ("name", "message"),
     [
         ("mine", "with a function fit; got 'mine', which has none"),
-        ("mime", "No module named 'mime'.*or a module of your own, with a function fit"),
+        ("mime", "or a module of your own, with a function fit, which Python can import"),
         ("my/mine.py", "must be one of 'tree', or a module of your own.*; got 'my/mine.py'"),
     ],
 )

@@ -121,8 +121,29 @@ def test_rows_of_zeros_alone_come_first():
     model = SmoothTree("cosine").fit(zeros)
     assert model.partial_fit(zeros).labels_.tolist() == [0] * 8
     labels = model.partial_fit(np.concatenate([rows, zeros])).labels_
-    assert labels.tolist() == [0] * 8 + [1] * 30 + [-1] * 4
-    assert [(event.kind, event.id) for event in model.events_] == [("survived", 0), ("emerged", 1)]
+    assert labels.tolist() == [-1] * 8 + [1] * 30 + [-1] * 4
+    assert [(e.kind, e.id) for e in model.events_] == [("disappeared", 0), ("emerged", 1)]
+
+
+def test_copies_stay_together_and_a_caller_may_reuse_an_array():
+    rng = np.random.default_rng(54)
+    known = np.round(
+        rng.normal(size=(28, 4)) + 6 * rng.normal(size=(6, 4))[rng.integers(6, size=28)]
+    )
+    x = known[rng.integers(28, size=(7, 11))]
+    model, buffer = SmoothTree("euclidean"), np.empty((11, 4))
+    for rows in x:
+        buffer[:] = rows
+        model.partial_fit(buffer)
+    every = x.reshape(77, 4)
+    groups = np.unique(every, axis=0, return_inverse=True)[1].ravel()
+    pairs = set(zip(groups.tolist(), model.labels_.tolist(), strict=True))
+    assert len(pairs) == groups.max() + 1
+    assert len(np.unique(model.labels_)) == model.n_clusters_
+    again = SmoothTree("euclidean")
+    for rows in x:
+        again.partial_fit(rows)
+    np.testing.assert_array_equal(model.labels_, again.labels_)
 
 
 def test_many_rows_are_condensed_and_keep_their_clusters(monkeypatch):

@@ -331,6 +331,14 @@ def test_selection_and_corrections(tmp_path):
       found.undone = $("decided-count").textContent;
       key("Escape");
       found.cleared = $("selection").hidden;
+      document.querySelector(".tile[data-point]").click();
+      choose($("view-move"), "2");
+      $("view").close();
+      card(2).querySelector("[data-choose]").click();
+      choose($("move"), "2");
+      $("history").open = true;
+      await until(() => $("steps").childElementCount);
+      found.confirmed = [$("said").textContent, $("steps").childElementCount];
     """
     points = np.ones((68, 2), np.float32)
     points[:3] = -1  # the left half of the map
@@ -341,6 +349,7 @@ def test_selection_and_corrections(tmp_path):
     assert found["said"] == ["3 photos moved to no group.", "3 corrections, not yet applied."]
     assert found["members"].startswith("37 photos")
     assert corrections(found["downloads"][0]) == {"wrong": rows}
+    assert found["confirmed"] == ["3 photos confirmed in Group 2.", 2], "but not the moved one"
     assert found["undone"] == ""
     assert found["unselected"], "what was moved is not moved again by the next choice"
     assert found["cleared"]

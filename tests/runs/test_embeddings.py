@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pandas as pd
+import pyarrow
 import pytest
 
 import cluster_jax
@@ -118,7 +119,8 @@ def test_columns_of_a_data_frame_are_told_by_name(new, tmp_path):
     flags = ["--method=kmeans", "--n-clusters=3", "--reduce=none", "--report=no"]
     cluster.main([f"--features={tmp_path}/x.csv", f"--workdir={tmp_path}/run", *flags])
     run = cluster_jax.load(tmp_path / "run")
-    assert run.predict(x[x.columns[::-1]]).tolist() == run.labels_.tolist()
+    for same in (x[x.columns[::-1]], pd.DataFrame(new), pyarrow.table(x)):
+        assert run.predict(same).tolist() == run.labels_.tolist()
     with pytest.raises(InputError, match="X must have the column 'f0' of"):
         run.predict(x[["f1"]])
 

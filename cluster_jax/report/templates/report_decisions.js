@@ -59,13 +59,14 @@ const copiesOf = new Map(copies.filter(({ kind }) => kind === "exact").flatMap((
 
 // Moves points to a group: its number, "new" for a new one, NONE for no group; the one that they are in confirms it.
 function move(chosen, to) {
-  const points = [...new Set(chosen.flatMap((point) => copiesOf.get(point) ?? [point]))];
-  if (to === "" || !points.length) return;
+  const every = [...new Set(chosen.flatMap((point) => copiesOf.get(point) ?? [point]))];
+  if (to === "") return;
   const id = to === "new" ? Math.min(NONE, ...steps.map((step) => step.to ?? NONE)) - 1 : Number(to);
-  const stays = points.every((point) => id === groupOf[point]);
-  if (stays && (id === NONE || points.every(isAnswered))) return; // It changes nothing.
+  const stays = every.every((point) => id === groupOf[point]);
+  const points = stays ? every.filter((point) => id !== NONE && !isAnswered(point)) : every;
+  if (!points.length) return; // It changes nothing.
   const name = to === "new" ? `a new ${words.cluster}` : id === NONE ? `no ${words.cluster}` : titled(id);
-  const followed = points.length - chosen.length;
+  const followed = points.filter((point) => !chosen.includes(point)).length;
   const also = followed ? `, ${followed} of them as an equal copy` : "";
   const rows = points.map((point) => about.index[point]);
   if (chosen === selected) select([]);
