@@ -146,7 +146,8 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
         files_: path of each image relative to the folder; its number in a sequence; None for an
             array.
         results_: content of `results.json`: metrics and their provenance.
-        events_: what the last update has done to each cluster, see `clustering.numbering`.
+        events_: what the last update has done to each cluster, see
+            `cluster_jax.clustering.numbering.Event`.
         linkage_: tree of the clusters `np.unique(labels_)`, for `cut_tree(linkage_, n_groups)`: of
             `tree_` above them, or by the likeness of their mean features. It has no leaf for -1.
     """

@@ -62,7 +62,8 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         scores_: score of each number of clusters that was tried first; empty with `n_clusters`.
         linkage_: float64 `[m - 1, 4]`, the tree of m distinct rows or micro-clusters, as in SciPy.
         metric_: `"cosine"` or `"euclidean"`.
-        events_: the changes of clusters by the last `partial_fit`, see `numbering.Event`.
+        events_: the changes of clusters by the last `partial_fit`, see
+            `cluster_jax.clustering.numbering.Event`.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]

@@ -102,8 +102,8 @@ def verdict(metrics: Mapping[str, Any], noun: str, group: str = "cluster") -> st
     if gap is None:
         return f"No clear answer: the {noun} may form one {group} or none (see the report)."
     return (
-        f"No clear answer: the {clusters} a best guess, separated by a "
-        f"silhouette of {gap:.2f} more than parts of one {group}, too little to be clear."
+        f"No clear answer: the {clusters} a best guess. Their silhouette is {gap:.2f} higher than "
+        f"it would be without {group}s, which is too little to be clear."
     )
 
 

@@ -186,8 +186,8 @@ def _difference(config: AnyConfig, finished: Mapping[str, Any], workdir: epath.P
         changed = f"the file of {config.eval.method} has changed: the images are clustered again"
     if changed and finished["updates"]:
         raise InputError(
-            f"{workdir} was updated, so that its clusters must stay; got a run with "
-            f"{differing or changed}: choose another --workdir"
+            f"{workdir} was updated, so that its clusters must stay; it has {differing or changed}"
+            ": choose another --workdir"
         )
     return changed
 

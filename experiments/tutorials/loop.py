@@ -84,7 +84,8 @@ def step(gradient_of, params, stats, opt_state, key, batch):
 
 
 # %% [markdown]
-# The sampled view carries no gradient, so `jax.value_and_grad` sees an ordinary loss.
+# The sampled view and its embedding are constants for `jax.value_and_grad`. So the value of the
+# loss may rise at first, although each step follows the gradient.
 #
 # ## The loop
 

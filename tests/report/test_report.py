@@ -292,8 +292,8 @@ def smooth_tree(metrics, **changes):
 def test_what_is_said_of_clear_and_unclear_clusters():
     unclear = {"verdict": "unclear", "gap": 0.171}
     page = page_of(smooth_tree(unclear))
-    assert "the 3 clusters are a best guess, separated by a silhouette of 0.17 more" in page.text
-    assert "than parts of one cluster, too little to be clear." in page.text
+    assert "the 3 clusters are a best guess. Their silhouette is 0.17 higher" in page.text
+    assert "without clusters, which is too little to be clear." in page.text
     check_links(page)
     photos = page_of(smooth_tree({"verdict": "clear", "gap": 0.4}, sources=PHOTOS)).text
     said, found, _ = photos.partition("Details: how this was found")

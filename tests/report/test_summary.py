@@ -80,8 +80,8 @@ def test_without_labels_there_are_no_scores():
 def test_a_best_guess_is_told():
     metrics = {"verdict": "unclear", "gap": 0.186, "n_clusters": 13}
     assert summary.verdict(metrics, "rows") == (
-        "No clear answer: the 13 clusters are a best guess, separated by a silhouette of 0.19 more "
-        "than parts of one cluster, too little to be clear."
+        "No clear answer: the 13 clusters are a best guess. Their silhouette is 0.19 higher than "
+        "it would be without clusters, which is too little to be clear."
     )
     # GridShift has no such figure.
     said = summary.verdict({"verdict": "unclear", "n_clusters": 13}, "images")
