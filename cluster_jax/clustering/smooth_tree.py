@@ -127,9 +127,9 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         """Adds the rows of `X` to those so far, of which all results are then; `y` is ignored.
 
         All rows are clustered again, in their order, and the clusters keep their numbers, see
-        `numbering`. Above 16,000 rows, one row of its leaf stands for each earlier row. A new
-        cluster is added even if `n_clusters` was given. Errors are those of `fit`, but the results
-        of an earlier fit stay.
+        `numbering`. Above 16,000 rows, one row of its micro-cluster replaces each earlier row. A
+        new cluster is added even if `n_clusters` was given. Errors are those of `fit`, but the
+        results of an earlier fit stay.
         """
         if not hasattr(self, "labels_"):
             return self.fit(X)

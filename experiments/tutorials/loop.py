@@ -139,9 +139,9 @@ def outside(params, stats, keys, batch):
 
 
 # %% [markdown]
-# or inside, where `pmean` belongs to what is differentiated. Without it the gradient would be as
-# many times too large as there are devices: of parameters that are equal on all devices, JAX adds
-# up the gradients.
+# or inside, where `pmean` belongs to what is differentiated. Without it the gradient would be too
+# large by a factor, the number of devices, because JAX adds up the gradients of parameters that are
+# equal on all devices.
 
 
 # %%
