@@ -89,7 +89,7 @@ def test_a_workdir_is_of_the_same_classes(fitted, config, images):
     made = ImageClusterer(config, workdir=fitted._run.workdir, n_clusters=3, verbose=False)
     assert (made.fit_predict(pixels, classes) == fitted.labels_).all()
     swapped = np.where(classes == "at", "under", np.where(classes == "under", "at", classes))
-    with pytest.raises(ValueError, match="must have the images, and the known classes"):
+    with pytest.raises(ValueError, match="images or their known classes have changed"):
         made.fit(pixels, swapped)
 
 

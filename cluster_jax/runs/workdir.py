@@ -501,8 +501,8 @@ def check_images(workdir: epath.Path, images: Mapping[str, Any]) -> dict[str, An
 def changed(workdir: epath.Path) -> InputError:
     """Returns the error for other images than those of the run in a workdir; raises nothing."""
     return InputError(
-        f"{workdir} must have the images, and the known classes, with which its run began; got "
-        f"others: `cluster-jax update --workdir={workdir}` takes photos in, or use another folder"
+        f"the images or their known classes have changed since the run in {workdir} started: "
+        f"`cluster-jax update --workdir={workdir}` takes photos in, or choose another folder"
     )
 
 

@@ -167,7 +167,7 @@ def test_other_images_are_refused(finished, tmp_path):
     changed.data.dir = config.data.dir
     np.savez(config.data.dir + ".kept.npz", **np.load(config.data.dir))
     (tmp_path / "toy.npz").replace(config.data.dir)
-    with pytest.raises(InputError, match="must have the images, and the known classes"):
+    with pytest.raises(InputError, match="the images or their known classes have changed"):
         pipeline.run_pipeline(config, workdir, "toy")
     np.savez(config.data.dir, **np.load(config.data.dir + ".kept.npz"))
     (tmp_path / "run-1.npz").rename(workdir / "run-1.npz")
