@@ -318,3 +318,11 @@ def test_two_processors_give_the_same_ids(capsys):
         env={**os.environ, **older}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert job.stdout == capsys.readouterr().out
+
+
+def test_a_part_that_gets_new_rows_is_not_told_to_be_back_and_losses_are_told_beside_gains():
+    after = np.array([0] * 5 + [1] * 6)
+    told = numbering.events(np.zeros(10, int), after, born=())
+    assert [(e.kind, e.id, e.rows) for e in told] == [("split", 0, 5), ("grew", 1, 1)]
+    told = numbering.events(np.zeros(3, int), np.zeros(5, int), born=(), had=np.zeros(4, int))
+    assert [(e.kind, e.rows) for e in told] == [("grew", 2), ("shrank", 1)]
