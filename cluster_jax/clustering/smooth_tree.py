@@ -28,7 +28,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 
 # Attributes of `TreeFit` that are stored as they are.
-_STORED = ("leaves", "sample", "linkage", "verdict", "gap")
+_STORED = ("leaves", "sample", "linkage", "seed", "verdict", "gap")
 
 
 class SmoothTree(ClusterMixin, BaseEstimator):
@@ -134,13 +134,8 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         if not hasattr(self, "labels_"):
             return self.fit(X)
         every = self._fit_.known.joined(self._new(X))
-        seed = self._seed()
-
-        def fit(rows: Rows) -> TreeFit:
-            return tree_fit.fit(rows, self.metric, self.n_clusters, seed)
-
-        fitted = fit(every)
-        return self._set_state(fitted, tree_fit.numbered(self._state_, every, fitted, fit))
+        fitted = tree_fit.fit(every, self.metric, self.n_clusters, self._seed())
+        return self._set_state(fitted, tree_fit.numbered(self._state_, every, fitted))
 
     def _forget(self) -> None:
         """Removes the results of an earlier fit."""
@@ -267,6 +262,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
                 labels=state.ids,
                 known=Repeated(plain["known.rows"], plain["known.leaves"]),
                 smoother=Smoother(**smoother),
+                n_clusters=model.n_clusters,
                 scores={int(k): score for k, score in stored["scores"].tolist()},
                 **{name: plain[name] for name in _STORED},
             )

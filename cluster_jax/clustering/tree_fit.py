@@ -25,7 +25,7 @@ References:
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +58,7 @@ class TreeFit:
         known: the n rows; of more than 16,000, in place of each row one row of its leaf.
         smoother: the representation of the leaves.
         linkage: float64 `[m - 1, 4]`, the tree as in SciPy.
+        n_clusters, seed: with which the rows were fitted.
         verdict, gap, scores: see `SmoothTree`.
     """
 
@@ -67,6 +68,8 @@ class TreeFit:
     known: Repeated
     smoother: Smoother
     linkage: NDArray
+    n_clusters: int | None
+    seed: int
     verdict: str
     gap: float
     scores: Mapping[int, float]
@@ -151,8 +154,61 @@ def fit(
     n, d = x.shape
     if metric == "auto":
         metric = "euclidean" if d <= FEW_AXES else "cosine"
+    least = n_clusters or 1
+    if n_clusters is not None:
+        checks.whole("n_clusters", n_clusters, 1, n)
+    kept, place = _represented(x, metric, least, originals)
+    is_whole = len(kept) == n and not isinstance(x, Repeated)
+    some = x if is_whole else np.asarray(x[kept])
+    first, leaves = copies.originals(some, metric, least)
+    checks.at_most("n_clusters", least, len(first), "distinct rows")
+    if (m := len(first)) <= MAX_ROWS:
+        rows = smooth.dequantize(numeric(some[first], "X", smooth.LARGEST), seed)
+        sample = first
+        smoother = smooth.fit(rows, metric)
+    else:
+        how = (min(SAMPLE, m), min(MAX_ROWS, m // 2), metric, seed)
+        smoother, groups = smooth.fit_all(some, first, *how)
+        leaves = groups[leaves]
+        sample = first[np.unique(groups, return_index=True)[1]]
+        rows = np.asarray(some[sample])
+        checks.at_most("n_clusters", least, len(rows), f"micro-clusters of {m:,} rows")
+    is_in = place != NO_CLUSTER
+    leaf = np.where(is_in, leaves[place], 0)
+    sizes = np.bincount(leaf[is_in])
+    found = number.find(rows, smoother, np.random.default_rng(seed))
+    if n_clusters is not None:
+        level = number.of_number(smoother, sizes, found, n_clusters)
+        found = Found([level], float("nan"), UNCLEAR, {})
+    linkage = tree.nested(smoother.smooth, sizes, found.levels)
+    labels = tree.cut(linkage, place, leaf, int(found.levels[0].max()) + 1)
+    if n <= MAX_ROWS:  # A copy, because a caller may write into the array.
+        known = Repeated(np.array(x[:]), np.arange(n))
+    else:  # A row of zeros stands for all that are in no cluster.
+        features = np.asarray(some[sample])
+        features = np.concatenate([features, np.zeros_like(features[:1])])
+        known = Repeated(features, np.where(is_in, leaf, len(sample)))
+    result = (n_clusters, seed, found.verdict, found.gap, found.scores)
+    return TreeFit(labels, leaf, kept[sample], known, smoother, linkage, *result)
+
+
+def _represented(
+    x: Rows, metric: str, least: int, originals: NDArray | None
+) -> tuple[NDArray, NDArray]:
+    """Returns which rows are clustered, and which of them represents each row.
+
+    Args:
+        x: see `fit`.
+        metric: `"cosine"` or `"euclidean"`.
+        least: number of clusters; if fewer rows would be left, known copies are clustered, too.
+        originals: see `fit`.
+
+    Returns:
+        int64 `[m]`, ascending indices of the m rows that are clustered; and int64 `[n]`, for each
+        row the place of the one that represents it among them, -1 for a row in no cluster.
+    """
     has_direction = _have_direction(x, metric)
-    itself = np.arange(n)
+    itself = np.arange(len(has_direction))
     stands = itself
     if isinstance(x, Repeated):
         _, first, leaves = np.unique(x.leaves, return_index=True, return_inverse=True)
@@ -164,20 +220,12 @@ def fit(
         stands = np.where(has_direction[originals], originals, first[originals])
     is_in = has_direction[stands]
     kept = np.unique(stands[is_in])
-    if n_clusters is not None:
-        checks.whole("n_clusters", n_clusters, 1, n)
-    if len(kept) < (n_clusters or 1):
+    if len(kept) < least:
         stands = np.where(has_direction, itself, stands)
         kept = np.flatnonzero(has_direction)
-    place = np.full(n, NO_CLUSTER)
+    place = np.full(len(itself), NO_CLUSTER)
     place[is_in] = np.searchsorted(kept, stands[is_in])
-    is_whole = len(kept) == n and not isinstance(x, Repeated)
-    some = x if is_whole else np.asarray(x[kept])
-    found = _fit_some(some, metric, n_clusters, seed, kept, place)
-    if n <= MAX_ROWS:
-        # A copy, because a caller may write into the array.
-        return dataclasses.replace(found, known=Repeated(np.array(x[:]), itself))
-    return found
+    return kept, place
 
 
 def _have_direction(x: Rows, metric: str) -> NDArray:
@@ -195,60 +243,10 @@ def _have_direction(x: Rows, metric: str) -> NDArray:
     return result if result.any() else every
 
 
-def _fit_some(
-    x: Rows, metric: str, n_clusters: int | None, seed: int, kept: NDArray, place: NDArray
-) -> TreeFit:
-    """Returns the clusters of n rows from m of them; each other row has one that represents it.
-
-    The result has one row of each leaf as `TreeFit.known`, also of few rows.
-
-    Args:
-        x: `[m, d]`, the rows that are clustered.
-        metric: `"cosine"` or `"euclidean"`.
-        n_clusters: number of clusters; None: it is found.
-        seed: seed of everything that is drawn.
-        kept: int `[m]`, the indices of these rows among all n rows.
-        place: int `[n]`, which of the m rows represents each row, -1 for a row in no cluster.
-
-    Raises:
-        InputError: there are fewer distinct rows or micro-clusters than `n_clusters`.
-    """
-    least = n_clusters or 1
-    first, leaves = copies.originals(x, metric, least)
-    checks.at_most("n_clusters", least, len(first), "distinct rows")
-    if (m := len(first)) <= MAX_ROWS:
-        rows = smooth.dequantize(numeric(x[first], "X", smooth.LARGEST), seed)
-        sample = first
-        smoother = smooth.fit(rows, metric)
-    else:
-        how = (min(SAMPLE, m), min(MAX_ROWS, m // 2), metric, seed)
-        smoother, groups = smooth.fit_all(x, first, *how)
-        leaves = groups[leaves]
-        sample = first[np.unique(groups, return_index=True)[1]]
-        rows = np.asarray(x[sample])
-        checks.at_most("n_clusters", least, len(rows), f"micro-clusters of {m:,} rows")
-    is_in = place != NO_CLUSTER
-    leaf = np.where(is_in, leaves[place], 0)
-    sizes = np.bincount(leaf[is_in])
-    found = number.find(rows, smoother, np.random.default_rng(seed))
-    if n_clusters is not None:
-        level = number.of_number(smoother, sizes, found, n_clusters)
-        found = Found([level], float("nan"), UNCLEAR, {})
-    linkage = tree.nested(smoother.smooth, sizes, found.levels)
-    labels = tree.cut(linkage, place, leaf, int(found.levels[0].max()) + 1)
-    result = (found.verdict, found.gap, found.scores)
-    features = np.asarray(x[sample])
-    # A row of zeros stands for all that are in no cluster.
-    features = np.concatenate([features, np.zeros_like(features[:1])])
-    known = Repeated(features, np.where(is_in, leaf, len(sample)))
-    return TreeFit(labels, leaf, kept[sample], known, smoother, linkage, *result)
-
-
 def numbered(
     state: numbering.State,
     x: Rows,
     fitted: TreeFit,
-    again: Callable[[NDArray], TreeFit],
     is_fixed: NDArray | None = None,
 ) -> numbering.State:
     """Returns the state of the rows `x` in which clusters keep their ids.
@@ -259,18 +257,19 @@ def numbered(
         state: the state of the n old rows.
         x: all rows `[m, d]`, the old ones in their order, then the new ones.
         fitted: the fit of these rows.
-        again: fits some of the rows in the same way, if there are too many, see `numbering`.
         is_fixed: see `numbering.update`.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]
         >>> state = numbering.start(np.arange(200) % 3)
-        >>> numbered(state, x, fit(x, "euclidean"), fit).ids[200:].tolist() == [2, 0, 1] * 33 + [2]
+        >>> numbered(state, x, fit(x, "euclidean")).ids[200:].tolist() == [2, 0, 1] * 33 + [2]
         True
     """
 
     def look(some: NDArray) -> numbering.Look:
-        found = fitted if len(some) == x.shape[0] else again(some)
+        found = fitted
+        if len(some) < x.shape[0]:
+            found = fit(some, fitted.smoother.metric, fitted.n_clusters, fitted.seed)
         rows = found.smoother
 
         def place(new: NDArray) -> tuple[NDArray, NDArray]:

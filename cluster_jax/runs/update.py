@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from cluster_jax.clustering import numbering, tree_fit
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.placing import ByTree
-from cluster_jax.clustering.tree_fit import TreeFit
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
@@ -570,12 +569,7 @@ def _updated(
     x = after.all_features
     clustering = clusters.find(x, after.options, seed=after.config["seed"])
     assert clustering.tree is not None
-
-    def again(some: NDArray) -> TreeFit:
-        options = after.options
-        return tree_fit.fit(some, str(options.metric), options.n_clusters, after.config["seed"])
-
-    state = tree_fit.numbered(living, x, clustering.tree, again, is_fixed[:n_old])
+    state = tree_fit.numbered(living, x, clustering.tree, is_fixed[:n_old])
     told = state.events
     if refit:
         state = numbering.refit(state, clustering.tree.labels, is_fixed)
