@@ -17,8 +17,8 @@ from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.tables import Table
 from cluster_jax.report import duplicates
+from cluster_jax.runs import finish, states, store, update
 from cluster_jax.runs import run as records
-from cluster_jax.runs import states, store, update
 from cluster_jax.runs import workdir as workdirs
 from tests import toy
 from tests.runs.heaps import rows
@@ -247,6 +247,12 @@ def test_what_a_person_has_decided_holds_in_updates(run):
     for seed in range(2, 5):
         after = updated(run, rows(3, 3, 3, 3, 3, seed=seed), add=True, refit=seed == 4)
         assert of(after, FIRST[[0, 1, 2, 26]]) == [b, -1, a, -1]
+
+
+def test_a_doubt_that_a_person_has_settled_is_not_counted(run):
+    after = corrected(run, said_by(run, right=[0, 1]))
+    doubted = dataclasses.replace(after, probabilities=np.full(N, 0.3))
+    assert finish.scored(doubted).results["doubtful_images"] == N - 2
 
 
 def test_a_name_changes_nothing_else(run):
