@@ -60,6 +60,7 @@ def render(data: ReportData) -> str:
         overview=_overview(data, real),
         changed=changed,
         more_changes=more_changes,
+        numbers=changes.numbers,
         doubts=doubts,
         map=record["map"],
         tree=tree,

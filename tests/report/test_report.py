@@ -208,10 +208,11 @@ def test_what_changed(make_page):
     data = make_page(distances=np.arange(68, dtype=float))._replace(names=names)
     new = np.flatnonzero(data.clustering.cluster_labels == 0)[[3, 7]]
     is_new = np.isin(np.arange(68), new)
-    page = page_of(data._replace(changes=Changes(3, is_new, EVENTS)))
+    page = page_of(data._replace(changes=Changes(3, is_new, EVENTS, {"new": 2, "gone": 1})))
     section = page.by_id("changed")
     assert "What changed" in text(section)
-    assert f"Update 3: 2 {data.noun}s are new; 1 {data.group} stayed as it was." in text(section)
+    said = f"Update 3: 2 {data.noun}s are new; 1 {data.noun} is gone; 1 {data.group} stayed as it "
+    assert said in text(section)
     entries = section.findall(".//h3/..")
     assert [text(entry.find("h3")) for entry in entries] == [
         f"Cats is new (3 {data.noun}s)",
