@@ -481,8 +481,8 @@ def _compare_rows(run: Run, values: NDArray, table: Table | None) -> _Comparison
         run.checked(values)
     if run.names is not None and table.names is None:
         raise InputError(
-            f"--features must name its rows, as {run.workdir} does; got none: say which column by "
-            "--ids"
+            f"--features must name its rows, as {run.workdir} does; got none: say by --ids which "
+            "column or array has the ids, or for .npy which other file"
         )
     names = None if run.names is None else table.names
     return _compare(run, names, embeddings.digests(values))

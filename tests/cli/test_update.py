@@ -78,9 +78,9 @@ def test_new_renamed_and_deleted_files(place, capsys, refused):
     assert f"Update 1: {changed}" in page
     update.main([f"--workdir={run}", "--refit"])
     assert "All photos were clustered anew." in capsys.readouterr().out
-    for _ in range(2):
+    for number in (2, 1):
         update.main([f"--workdir={run}", "--undo"])
-        assert capsys.readouterr().out.startswith("Took the last update of ")
+        assert capsys.readouterr().out.startswith(f"Took update {number} of {run} back")
     assert toy.table(run) == first
     assert not (run / "changes.csv").exists()
     said = "must have an update or corrections to take back; got none"

@@ -322,8 +322,11 @@ def test_undo_goes_back_state_by_state(run):
     corrected(run, names={"1": "cats"}, with_report=True)
     stages.append(digests(run))
     updated(run, FIRST, with_report=True)
+    of = {"update": "update 2", "corrections": "the last corrections (1 named)"}
     for what in ("update", "corrections", "update"):
-        assert states.undo(run)[1]["undone"] == what
+        said, told = states.undo(run)
+        assert (told["undone"], said.startswith(f"Took {of[what]} of ")) == (what, True)
+        of["update"] = "update 1"
         assert digests(run) == stages.pop()
     with pytest.raises(InputError, match="must have an update or corrections to take back"):
         states.undo(run)
