@@ -381,7 +381,8 @@ def test_photos_that_move_while_a_page_is_open(tmp_path, refused):
     assert update.update_photos(run)[1]["new"] == 0
     again = [str(photos), f"--workdir={run}", *flags[1:], "--n-clusters=3"]
     said = refused(images.main, *again)
-    assert "was updated, so that its clusters must stay; it has --n-clusters = None" in said
+    assert "was updated, so that its clusters must stay; it has --n-clusters = None, not 3" in said
+    assert said.endswith(": choose another --workdir, or merge groups on its page to have fewer")
     for _ in range(2):
         states.undo(run, with_report=False)
     assert_same(records.read(run), first)
