@@ -4,7 +4,6 @@ Labels are used to score the clusters, never to find them.
 """
 
 import argparse
-import pathlib
 from collections.abc import Sequence
 
 from cluster_jax.cli import exit_codes, output
@@ -38,10 +37,6 @@ def _check(flags: argparse.Namespace, parser: Parser) -> None:
     for name in ("features", "labels"):
         if getattr(flags, name) == "":
             raise InputError(f"--{name} must be the path of a file; got an empty one")
-    named = (".npz", *tables.SUFFIXES)
-    if flags.array is not None and pathlib.Path(flags.features).suffix.lower() not in named:
-        must = f"--array must name an array of a file of type {', '.join(named)}"
-        raise InputError(f"{must}; got {flags.array!r} of {flags.features}")
 
 
 def _parser() -> Parser:

@@ -11,6 +11,7 @@ import webbrowser
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from etils import epath
 
 from cluster_jax.cli import exit_codes, flags, output
@@ -30,7 +31,7 @@ _SURENESS = {
     "one_cluster": "no split separates the photos clearly",
 }
 _FILES = (".npy", ".npz", ".zip")  # of images
-_NAMED = 8  # suggested names that are printed
+_NAMED, _SIZES = 8, 10  # names and sizes of groups that are printed
 # Keys of the config -> the arguments of this command that set them, which errors name.
 _ARGUMENTS = {"data.dir": "PHOTOS", "eval.n_clusters": "--n-clusters", "data.labels": "--labels"}
 
@@ -76,6 +77,12 @@ def _values(args: argparse.Namespace, photos: str) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
+def _listed(texts: Sequence[str], most: int) -> str:
+    """Returns the first of these texts as a list: "a, b, and 3 more"."""
+    more = [f"and {len(texts) - most:,} more"] if len(texts) > most else []
+    return ", ".join([*texts[:most], *more])
+
+
 def _conclusion(run: "Run", workdir: epath.Path) -> str:
     """Describes the groups and their certainty, the report's path, and the next commands."""
     from cluster_jax.report import summary
@@ -94,10 +101,11 @@ def _conclusion(run: "Run", workdir: epath.Path) -> str:
     said = {"given": "the number asked for", "corrected": "as you have corrected them"}
     sure = said.get(origin, sure)
     lines = [f"{photos}, {groups}{f' ({sure})' if sure else ''}{doubts}."]
+    sizes = np.sort(np.unique(run.labels[run.labels >= 0], return_counts=True)[1])[::-1].tolist()
+    lines += [f"Sizes: {_listed([f'{size:,}' for size in sizes], _SIZES)}."] if sizes else []
     if names := list(run.cluster_names.values()):
-        more = f", and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
         verb = "are called" if run.named else "look like"
-        lines.append(f"They {verb} {', '.join(names[:_NAMED])}{more}.")
+        lines.append(f"They {verb} {_listed(names, _NAMED)}.")
     if copies := (results.get("duplicates") or {}).get("groups"):
         lines.append(f"{counted(copies, 'set')} of equal or nearly equal photos.")
     folder = shlex.quote(str(workdir))

@@ -44,7 +44,7 @@ def existing(path: str | None, kinds: tuple[str, ...]) -> pathlib.Path:
 
 def read_arrays(
     path: str | None, names: Sequence[str], name: str | None = None, more: Sequence[str] = ()
-) -> tuple[NDArray, dict[str, NDArray]]:
+) -> tuple[NDArray, dict[str, NDArray], list[str]]:
     """Reads the main array of a `.npy` or `.npz` file, and its arrays in `ROW_METADATA`.
 
     Args:
@@ -56,8 +56,9 @@ def read_arrays(
         more: names of further arrays that are read like those of `ROW_METADATA`.
 
     Returns:
-        The main array, of any shape and dtype; and, of an `.npz`, the arrays of `ROW_METADATA` and
-        `more` that it has, by name.
+        The main array, of any shape and dtype; of an `.npz`, the arrays of `ROW_METADATA` and
+        `more` that it has, by name; and the name of the main array, "" of `.npy`, and after it
+        those of the arrays that are not read.
 
     Raises:
         InputError: the file is missing, unreadable, has pickled objects, or no such array.
@@ -67,7 +68,7 @@ def read_arrays(
         with file.open("rb") as stream:
             loaded = np.load(stream, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
-                return loaded, {}
+                return loaded, {}, [""]
             of_rows = [key for key in loaded.files if key in (*ROW_METADATA, *more)]
             others = [key for key in loaded.files if key not in of_rows]
             wanted = [key for key in names if key not in more] if name is None else [name]
@@ -76,7 +77,8 @@ def read_arrays(
             if name is None:
                 must = f"{path} must hold an array {' or '.join(map(repr, wanted))}"
                 raise InputError(f"{must}; got {', '.join(sorted(loaded.files)) or 'no arrays'}")
-            return loaded[name], {key: loaded[key] for key in of_rows if key != name}
+            described = {key: loaded[key] for key in of_rows if key != name}
+            return loaded[name], described, [name, *(key for key in others if key != name)]
     except InputError:
         raise
     except Exception as error:  # A damaged archive raises errors of zipfile, zlib and NumPy.

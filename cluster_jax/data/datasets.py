@@ -205,7 +205,7 @@ def _arrays(config: DataConfig, X: ArrayLike | None = None) -> Dataset:
     others: dict[str, np.ndarray] = {}
     if X is None:
         where = config.dir or ""
-        pixels, others = arrays.read_arrays(where, ("images", "x"))
+        pixels, others, _ = arrays.read_arrays(where, ("images", "x"))
     else:
         where = "X"
         pixels = np.asarray(X)

@@ -34,8 +34,9 @@ class Table(NamedTuple):
         names: id of each row, without repetition; None: rows are numbered.
         ids: the column, array or file of the ids, or None.
         columns: titles of the columns that the features are, or None.
-        left_out: titles of columns that are neither features nor ids.
+        left_out: titles of columns, or names of arrays, that are not read.
         others: arrays of an `.npz` that describe the rows, by name.
+        array: the array of an `.npz` that the features are, or None.
     """
 
     values: Any  # NDArray or Shards
@@ -44,15 +45,16 @@ class Table(NamedTuple):
     columns: tuple[str, ...] | None = None
     left_out: tuple[str, ...] = ()
     others: Mapping[str, NDArray] = {}
+    array: str | None = None
 
     @property
     def described(self) -> str:
-        """Says in a line which columns are features, which are left out, and what rows are called.
+        """Says in a line which columns or arrays are features, ids and left out.
 
         It is "" if nothing was chosen.
         """
         parts = {
-            "features": ", ".join(self.columns or ()),
+            "features": ", ".join(self.columns or ()) or (self.left_out and self.array),
             "ids of rows": self.ids,
             "left out": ", ".join(self.left_out),
         }
@@ -92,10 +94,15 @@ def read_rows(
 
     Raises:
         InputError: the file is missing or damaged or of another type; a cell or a vector is missing
-            or of another kind; an id is missing or repeats; or there is no such column or array.
+            or of another kind; an id is missing or repeats; or there is no such column or array, as
+            of an `array` of `.npy`.
     """
     path = os.path.expanduser(checks.local(path))
     suffix = os.path.splitext(path)[1].lower()
+    named = (".npz", *SUFFIXES)
+    if array is not None and suffix not in named:
+        must = f"--array must name an array of a file of type {', '.join(named)}"
+        raise InputError(f"{must}; got {array!r} of {path}")
     if os.path.isdir(path) or suffix == ".npy":
         shards = Shards(path if os.path.isdir(path) else str(existing(path, (".npy",))))
         values = shards if math.prod(shards.shape) > LARGE else shards[:]
@@ -107,7 +114,8 @@ def read_rows(
     file = existing(path, (".npy", ".npz", *SUFFIXES))
     if suffix in SUFFIXES:
         return _read_columns(file, array, ids, columns)
-    values, others = read_arrays(path, ("features", "x"), array, () if ids is None else (ids,))
+    more = () if ids is None else (ids,)
+    values, others, (name, *left_out) = read_arrays(path, ("features", "x"), array, more)
     if ids is not None and ids not in others:
         raise InputError(f"--ids must be an array of {path}; got {ids}")
     ids = ids or next((key for key in ("ids", "files") if key in others), None)
@@ -115,7 +123,8 @@ def read_rows(
     if names is not None and len(names) != len(values):
         must = f"{ids} in {path} must name each of the {counted(len(values), 'row')}"
         raise InputError(f"{must}; got {len(names):,}")
-    return Table(as_floats(values, path), names, ids, others=others)
+    values = as_floats(values, path)
+    return Table(values, names, ids, left_out=tuple(left_out), others=others, array=name)
 
 
 def _read_columns(
@@ -336,7 +345,7 @@ def _read_list(
     file = existing(path, (".npy", ".npz", ".csv", ".txt"))
     others: dict[str, NDArray] = {}
     if file.suffix.lower() in (".npy", ".npz"):
-        values, others = read_arrays(path, keys)
+        values, others, _ = read_arrays(path, keys)
     else:
         values = np.array(_read_lines(file, noun, names))
     if values.ndim != 1 or values.dtype.kind not in "biuU":

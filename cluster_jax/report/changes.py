@@ -1,6 +1,6 @@
 """The events of an update, as sentences and as pictures for the report."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from cluster_jax.clustering import numbering
@@ -9,7 +9,9 @@ from cluster_jax.core.names import counted
 from cluster_jax.report.report_data import Cluster, ReportData
 
 N_SHOWN, MAX_ENTRIES = 8, 40
-# Kinds that are shown, in this order.
+# Changes of rows that are counted -> their word.
+COUNTED = {"new": "new", "gone": "gone", "changed": "changed", "renamed": "moved or renamed"}
+# Kinds of events that are shown, in this order.
 _KINDS = (
     numbering.EMERGED,
     numbering.RETURNED,
@@ -31,6 +33,18 @@ class Entry(NamedTuple):
 
     words: str
     shown: list[tuple[Cluster, list[int]]]
+
+
+def numbers(counts: Mapping[str, int], noun: str) -> str:
+    """Returns the numbers of changes in words; the keys of `counts` are those of `COUNTED`.
+
+    Example:
+        >>> numbers({"new": 2, "gone": 1}, "photo"), numbers({}, "photo")
+        ('2 photos are new; 1 photo is gone', 'no photo is new')
+    """
+    said = [(counts.get(kind, 0), word) for kind, word in COUNTED.items()]
+    parts = [f"{counted(n, noun)} {'is' if n == 1 else 'are'} {word}" for n, word in said if n]
+    return "; ".join(parts) or f"no {noun} is new"
 
 
 def sentence(event: Event, called: Callable[[int], str], noun: str) -> str:

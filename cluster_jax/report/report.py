@@ -11,7 +11,6 @@ from scipy.cluster import hierarchy
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.core import io
 from cluster_jax.report import changes, duplicates, pages, report_data, report_map, summary
-from cluster_jax.report.duplicates import Duplicates, are_copies
 from cluster_jax.report.report_data import Cluster, ReportData
 
 # An image is doubtful if the probability of its cluster is lower.
@@ -61,6 +60,7 @@ def render(data: ReportData) -> str:
         overview=_overview(data, real),
         changed=changed,
         more_changes=more_changes,
+        numbers=changes.numbers,
         doubts=doubts,
         map=record["map"],
         tree=tree,
@@ -108,24 +108,16 @@ def tree_record(linkage: NDArray, clusters: Sequence[Cluster]) -> dict[str, Any]
     }
 
 
-def count_doubtful(
-    membership: Membership | None, repeated: Duplicates | None, images: NDArray
-) -> int | None:
-    """Returns the number of doubtful images without copies, see `doubtful`.
+def is_doubtful(membership: Membership, is_copy: NDArray, is_decided: NDArray) -> NDArray:
+    """Returns which of n images are doubtful, bool `[n]`; see `doubtful`.
 
     Args:
-        membership: the clusters of n images and their probabilities; None: the result is None.
-        repeated: duplicates among all images, or None.
-        images: int `[n]`, the indices of the n images among all images.
+        membership: the clusters of the images and their probabilities.
+        is_copy: bool `[n]`, images that are copies of another one.
+        is_decided: bool `[n]`, images whose cluster a person has decided.
     """
-    if membership is None:
-        return None
-    return int((is_doubtful(membership) & ~are_copies(repeated, images)).sum())
-
-
-def is_doubtful(membership: Membership) -> NDArray:
-    """Returns which images have a cluster with a probability below `DOUBTFUL`, bool `[n]`."""
-    return (membership.probabilities < DOUBTFUL) & (membership.labels >= 0)
+    is_improbable = (membership.probabilities < DOUBTFUL) & (membership.labels >= 0)
+    return is_improbable & ~is_copy & ~is_decided
 
 
 def doubtful(data: ReportData) -> list[tuple[int, int]]:
@@ -141,7 +133,7 @@ def doubtful(data: ReportData) -> list[tuple[int, int]]:
     member = data.clustering.membership
     if member is None or data.fetch_images is None:
         return []
-    points = np.flatnonzero(is_doubtful(member) & ~data.is_copy & ~data.is_decided)
+    points = np.flatnonzero(is_doubtful(member, data.is_copy, data.is_decided))
     points = points[np.argsort(member.probabilities[points], kind="stable")]
     return list(zip(points.tolist(), member.second_labels[points].tolist(), strict=True))
 

@@ -28,11 +28,13 @@ class Changes(NamedTuple):
         update: number of the update.
         is_new: bool `[n]`, points of the report that came in this update.
         events: changes of the clusters in this update.
+        counts: numbers of changed rows, see `changes.numbers`.
     """
 
     update: int
     is_new: NDArray
     events: tuple[Event, ...]
+    counts: Mapping[str, int]
 
 
 class ReportData(NamedTuple):

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cluster_jax.clustering.number import MIN_ROWS
+from cluster_jax.clustering.number import CLEAR_GAP, MIN_ROWS
 from cluster_jax.core.names import counted
 from cluster_jax.evaluation.options import FINDERS
 
@@ -103,7 +103,8 @@ def verdict(metrics: Mapping[str, Any], noun: str, group: str = "cluster") -> st
         return f"No clear answer: the {noun} may form one {group} or none (see the report)."
     return (
         f"No clear answer: the {clusters} a best guess. Their silhouette is {gap:.2f} higher than "
-        f"it would be without {group}s, which is too little to be clear."
+        f"it would be without {group}s; clear is about {CLEAR_GAP} or more, with few {noun} "
+        f"between the {group}s."
     )
 
 

@@ -187,7 +187,7 @@ def _difference(config: AnyConfig, finished: Mapping[str, Any], workdir: epath.P
     if changed and finished["updates"]:
         raise InputError(
             f"{workdir} was updated, so that its clusters must stay; it has {differing or changed}"
-            ": choose another --workdir"
+            ": choose another --workdir, or merge groups on its page to have fewer"
         )
     return changed
 

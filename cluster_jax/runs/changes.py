@@ -1,7 +1,6 @@
 """What an update has changed: the table `changes.csv`, and the words and values of the command."""
 
 import os
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from cluster_jax.clustering import numbering
 from cluster_jax.core import io
 from cluster_jax.core.names import counted
 from cluster_jax.data import folder as image_files
-from cluster_jax.report import assignments
+from cluster_jax.report import assignments, summary
 from cluster_jax.report import changes as events
 from cluster_jax.runs import run as records
 from cluster_jax.runs import workdir as workdirs
@@ -19,7 +18,6 @@ from cluster_jax.runs.run import Run
 # What a command prints: lines for a person, and values for a program.
 Ended = tuple[str, dict[str, Any]]
 _TOLD = 12  # events that are printed
-_KINDS = {"new": "new", "gone": "gone", "changed": "changed", "renamed": "moved or renamed"}
 
 
 def write_last(run: Run) -> None:
@@ -100,12 +98,11 @@ def paths(run: Run) -> tuple[Any, ...]:
     return tuple(os.path.abspath(os.path.join(root, name)) for name in run.names)
 
 
-def values(run: Run, counts: Mapping[str, int], *, refit: bool) -> dict[str, Any]:
+def values(run: Run, *, refit: bool) -> dict[str, Any]:
     """Returns what a program is told of an update, as JSON values.
 
     Args:
         run: the state after the update.
-        counts: number of rows by the "change" of `table`; 0 where there is none.
         refit: whether all rows were clustered anew.
 
     Returns:
@@ -116,7 +113,7 @@ def values(run: Run, counts: Mapping[str, int], *, refit: bool) -> dict[str, Any
     return {
         "workdir": str(run.workdir),
         "update": run.updates,
-        **{kind: counts.get(kind, 0) for kind in _KINDS},
+        **{kind: run.changes.get(kind, 0) for kind in events.COUNTED},
         "refit": refit,
         "away": list(run.away),
         f"{run.words[0]}s": len(run.columns),
@@ -125,12 +122,12 @@ def values(run: Run, counts: Mapping[str, int], *, refit: bool) -> dict[str, Any
     }
 
 
-def words(run: Run, values: dict[str, Any]) -> str:
+def words(run: Run, *, refit: bool) -> str:
     """Returns what has happened in plain words: numbers of rows, then a line for each event.
 
     Args:
         run: the state after the update.
-        values: what `values` has returned for it.
+        refit: whether all rows were clustered anew.
 
     Returns:
         Several lines, of which at most `_TOLD` tell of an event.
@@ -142,10 +139,8 @@ def words(run: Run, values: dict[str, Any]) -> str:
         name = names.get(str(cluster)) or run.named.get(cluster)
         return f"{group} {cluster}" + (f" ({name})" if name else "")
 
-    counts = [(values[kind], word) for kind, word in _KINDS.items()]
-    parts = [f"{counted(n, noun)} {'is' if n == 1 else 'are'} {word}" for n, word in counts if n]
-    lines = [*missing_folders(run), "; ".join(parts) + "." if parts else f"No {noun} is new."]
-    if values["refit"]:
+    lines = [*missing_folders(run), summary.capital(events.numbers(run.changes, noun)) + "."]
+    if refit:
         lines.append(f"All {noun}s were clustered anew.")
     shown = events.ordered(run.events)
     lines += [f"  {events.sentence(event, called, noun)}" for event in shown[:_TOLD]]

@@ -261,9 +261,6 @@ def complete(
         "suggested_names": suggested_names(
             config.values, found.embedding["backbone"], clustering.cluster_labels
         ),
-        "doubtful_images": report.count_doubtful(
-            clustering.membership, repeated, np.arange(len(clustering.cluster_labels))
-        ),
         "watch": [f._asdict() for f in watch.findings(records, steps)],
         "images_per_second": _speed(records),
         "seconds": {
@@ -271,16 +268,21 @@ def complete(
             "cluster": time.perf_counter() - found.started,
         },
     }
-    run = dataclasses.replace(
-        run,
-        results=io.plain(results),
-        kmeans_labels=evaluation.kmeans_labels,
-        duplicates=repeated,
-    )
-    if discovered is None or dataset.partial_labels is None:
-        return run
-    rows = found.embedding[config.eval.features]
-    return novel.with_classes(run, discovered, dataset.partial_labels, rows)
+    run = dataclasses.replace(run, kmeans_labels=evaluation.kmeans_labels, duplicates=repeated)
+    if discovered is not None and dataset.partial_labels is not None:
+        rows = found.embedding[config.eval.features]
+        run = novel.with_classes(run, discovered, dataset.partial_labels, rows)
+    results["doubtful_images"] = _count_doubtful(run)
+    return dataclasses.replace(run, results=io.plain(results))
+
+
+def _count_doubtful(run: Run) -> int | None:
+    """Returns the number of doubtful images, see `report.doubtful`; None without probabilities."""
+    if run.membership is None:
+        return None
+    is_copy = duplicates.are_copies(run.duplicates, run.rows)
+    is_decided = run.columns["decided"][run.rows]
+    return int(report.is_doubtful(run.membership, is_copy, is_decided).sum())
 
 
 def with_map(run: Run, features: NDArray | None = None) -> Run:
@@ -375,7 +377,7 @@ def scored(run: Run) -> Run:
     count as wrong.
     """
     results = dict(run.results)
-    results["doubtful_images"] = report.count_doubtful(run.membership, run.duplicates, run.rows)
+    results["doubtful_images"] = _count_doubtful(run)
     if run.duplicates is not None:
         results["duplicates"] = duplicates.counts(run.duplicates)
     if not run.is_corrected:

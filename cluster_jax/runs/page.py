@@ -242,7 +242,7 @@ def report_data(run: Run, dataset: Dataset | None = None) -> ReportData:
     changes = None
     if run.updates:
         is_new = run.columns["since"][rows] == run.updates
-        changes = Changes(run.updates, is_new, run.events)
+        changes = Changes(run.updates, is_new, run.events, run.changes)
     return ReportData(
         title=_title(run),
         results=run.results,

@@ -124,6 +124,7 @@ class Run:
         updates: number of updates of the run.
         is_corrected: whether a person has moved, confirmed or taken out rows, or merged clusters.
         events: events of the last update.
+        changes: numbers of rows of the last update by the "change" in `changes.csv`.
         away: folders that were not there in the last update, whose images stay.
         skipped: (path, reason) of each file that cannot be read; for the reason `report_data.GONE`
             that of an image of the run whose file is away.
@@ -165,6 +166,7 @@ class Run:
     updates: int = 0
     is_corrected: bool = False
     events: tuple[Event, ...] = ()
+    changes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     away: tuple[str, ...] = ()
     skipped: tuple[tuple[str, str], ...] = ()
     duplicates: Duplicates | None = None

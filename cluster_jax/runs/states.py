@@ -44,17 +44,22 @@ def undo(workdir: epath.PathLike, *, with_report: bool = True) -> Ended:
                 f"{records.KEPT} states are kept)"
             )
         before = records.read(workdir, back=1)
-        what = "damaged state"
+        what, said = "damaged state", "the damaged state"
         with contextlib.suppress(InputError):
-            made_by = records.read(workdir).made_by
-            what = {"first": "clustering"}.get(made_by, made_by)
+            last = records.read(workdir)
+            what = {"first": "clustering"}.get(last.made_by, last.made_by)
+            said = f"the last {what}"
+            if what == "update":
+                said = f"update {last.updates}"
+            elif what == "corrections":
+                said = f"the last corrections ({corrections.summary(before, last)})"
         # States need no photos: where these are away, there is no page.
         text = page.render(before) if with_report and not page.is_away(before) else None
         changes.write_last(before)
         page.write_outputs(before, text)
         # Last, so that after a kill the same command does not go back twice.
         (workdir / f"run-{numbers[-1]}.npz").unlink()
-    said = f"Took the last {what} of {workdir} back: its clusters are as they were before."
+    said = f"Took {said} of {workdir} back: its clusters are as they were before."
     return said, {"workdir": str(workdir), "undone": what}
 
 

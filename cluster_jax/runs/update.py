@@ -481,8 +481,8 @@ def _compare_rows(run: Run, values: NDArray, table: Table | None) -> _Comparison
         run.checked(values)
     if run.names is not None and table.names is None:
         raise InputError(
-            f"--features must name its rows, as {run.workdir} does; got none: say which column by "
-            "--ids"
+            f"--features must name its rows, as {run.workdir} does; got none: say by --ids which "
+            "column or array has the ids, or for .npy which other file"
         )
     names = None if run.names is None else table.names
     return _compare(run, names, embeddings.digests(values))
@@ -537,7 +537,7 @@ def _unchanged(before: Run, run: Run, *, with_report: bool) -> Ended:
     if run.config != before.config:
         lines.append(f"They are in {image_files.shown(run.config['data']['dir'])} from now on.")
     text = "\n".join(lines)
-    return text, changes.values(dataclasses.replace(run, events=()), {}, refit=False)
+    return text, changes.values(dataclasses.replace(run, events=(), changes={}), refit=False)
 
 
 def _updated(
@@ -660,6 +660,6 @@ def _write_next_state(
         run = finish.scored(run)
     run = dataclasses.replace(run, number=before.number + 1, made_by="update", page=None)
     table = changes.table(before, run)
+    run = dataclasses.replace(run, changes=collections.Counter(table["change"]))
     page.publish(run, with_report=with_report, dataset=dataset, changed=table)
-    values = changes.values(run, collections.Counter(table["change"]), refit=refit)
-    return changes.words(run, values), values
+    return changes.words(run, refit=refit), changes.values(run, refit=refit)

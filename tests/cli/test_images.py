@@ -68,7 +68,7 @@ def test_the_conclusion_names_groups_and_counts_copies(tmp_path):
         names = report_data.suggested_names(results)
         run = types.SimpleNamespace(
             results=results, columns=range(90), cluster_names=names, named={}, is_corrected=False,
-            updates=updates,
+            updates=updates, labels=np.repeat(np.arange(-1, 11), [13, 6, 7, 7, *[6] * 7, 15]),
         )  # fmt: skip
         return images._conclusion(run, workdir)
 
@@ -77,12 +77,13 @@ def test_the_conclusion_names_groups_and_counts_copies(tmp_path):
     assert "the same command with --n-clusters=N" in said
     assert "--n-clusters" not in concluded(results, out, updates=1), "its images are others now"
     shown = "a (other), b, c, d, e, f, g, h"
+    assert "Sizes: 15, 7, 7, 6, 6, 6, 6, 6, 6, 6, and 1 more.\nThey" in said
     said_names = f"They look like {shown}, and 3 more.\n"
     assert f"{said_names}2 sets of equal or nearly equal photos." in said, "a twice"
     results |= {"suggested_names": {"0": ["a"], "1": ["b"]}, "duplicates": None}
     said = concluded(results | {"doubtful_images": 4}, out)
-    line = "(clearly apart); 4 photos are doubtful."
-    assert f"{line}\nThey look like a, b.\nReport: none yet: " in said
+    assert "(clearly apart); 4 photos are doubtful.\nSizes: " in said
+    assert " more.\nThey look like a, b.\nReport: none yet: " in said
     out.mkdir()
     (out / "report.html").touch()
     assert f"look like a, b.\nReport: {out}/rep" in concluded(results, out)

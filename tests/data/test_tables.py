@@ -173,6 +173,9 @@ def test_ids_of_arrays(tmp_path):
         tables.read_rows(path, ids="nosuch")
     np.savez(path, emb=np.eye(3), x=np.arange(3))
     assert tables.read_rows(path, ids="x").names == ("0", "1", "2")
+    table = tables.read_rows(path)
+    assert (table.values.tolist(), table.described) == ([0, 1, 2], "features: x; left out: emb")
+    assert tables.read_rows(path, "emb").described == "features: emb; left out: x"
     np.savez(path, y=np.arange(3))
     with pytest.raises(InputError, match=r"must hold an array .*; got y"):
         tables.read_rows(path)

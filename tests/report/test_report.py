@@ -208,10 +208,11 @@ def test_what_changed(make_page):
     data = make_page(distances=np.arange(68, dtype=float))._replace(names=names)
     new = np.flatnonzero(data.clustering.cluster_labels == 0)[[3, 7]]
     is_new = np.isin(np.arange(68), new)
-    page = page_of(data._replace(changes=Changes(3, is_new, EVENTS)))
+    page = page_of(data._replace(changes=Changes(3, is_new, EVENTS, {"new": 2, "gone": 1})))
     section = page.by_id("changed")
     assert "What changed" in text(section)
-    assert f"Update 3: 2 {data.noun}s are new; 1 {data.group} stayed as it was." in text(section)
+    said = f"Update 3: 2 {data.noun}s are new; 1 {data.noun} is gone; 1 {data.group} stayed as it "
+    assert said in text(section)
     entries = section.findall(".//h3/..")
     assert [text(entry.find("h3")) for entry in entries] == [
         f"Cats is new (3 {data.noun}s)",
@@ -293,7 +294,7 @@ def test_what_is_said_of_clear_and_unclear_clusters():
     unclear = {"verdict": "unclear", "gap": 0.171}
     page = page_of(smooth_tree(unclear))
     assert "the 3 clusters are a best guess. Their silhouette is 0.17 higher" in page.text
-    assert "without clusters, which is too little to be clear." in page.text
+    assert "without clusters; clear is about 0.3 or more, with few images between" in page.text
     check_links(page)
     photos = page_of(smooth_tree({"verdict": "clear", "gap": 0.4}, sources=PHOTOS)).text
     said, found, _ = photos.partition("Details: how this was found")

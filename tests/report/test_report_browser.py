@@ -161,7 +161,8 @@ def test_a_doubt_that_is_settled_is_asked_no_more(tmp_path):
       const asked = (item) => seen(item).map((part) => part.innerText);
       const left = () => texts(all("h1 a, #doubts-left"));
       const [first, second, third, fourth] = all("#doubts li");
-      found.asked = [asked(first)];
+      const number = () => $("number").textContent;
+      [found.asked, found.first] = [[asked(first)], number()];
       button(first, "No, Group 1").click();
       button(second, "Yes, it stays").click();
       choose(third.querySelector("select"), "-1");
@@ -176,11 +177,13 @@ def test_a_doubt_that_is_settled_is_asked_no_more(tmp_path):
       await until(() => $("steps").children.length === 5);
       found.steps = [...texts(all("#steps span")).slice(-3), $("decided-count").textContent];
       merge(1, "0");
-      found.merged = [all("#doubts li:not([hidden])").length, fourth.hidden, ...left()];
+      found.merged = [all("#doubts li:not([hidden])").length, fourth.hidden, number(), ...left()];
       key("u");
-      found.parted = [fourth.hidden, ...left()];
+      found.parted = [fourth.hidden, number(), ...left()];
     """
-    found = run(tmp_path, smooth_tree({"verdict": "clear"}, sources=sources()), steps)
+    data = smooth_tree({"verdict": "clear"}, sources=sources(), outliers=np.arange(68) > 64)
+    found = run(tmp_path, data, steps)
+    assert found["first"] == "2 groups and 1 small one"
     assert found["asked"] == [
         ["In Group 0?", "Yes, it stays", "No, Group 1"],
         ["In Group 1"],
@@ -190,8 +193,8 @@ def test_a_doubt_that_is_settled_is_asked_no_more(tmp_path):
     assert found["isRight"]
     moved = [f"1 photo moved to {to}." for to in ("Group 1", "no group", "Group 1")]
     assert found["steps"] == [*moved, "5 corrections, not yet applied."], "the last answers alone"
-    assert found["merged"] == [8, True, *["5 photos are doubtful"] * 2]
-    assert found["parted"] == [False, *["42 photos are doubtful"] * 2]
+    assert found["merged"] == [8, True, "2 groups", *["5 photos are doubtful"] * 2]
+    assert found["parted"] == [False, "3 groups", *["42 photos are doubtful"] * 2]
 
 
 def test_most_alike_images_are_nearest_in_the_features(tmp_path, monkeypatch):

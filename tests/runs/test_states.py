@@ -17,8 +17,8 @@ from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.tables import Table
 from cluster_jax.report import duplicates
+from cluster_jax.runs import finish, states, store, update
 from cluster_jax.runs import run as records
-from cluster_jax.runs import states, store, update
 from cluster_jax.runs import workdir as workdirs
 from tests import toy
 from tests.runs.heaps import rows
@@ -249,6 +249,12 @@ def test_what_a_person_has_decided_holds_in_updates(run):
         assert of(after, FIRST[[0, 1, 2, 26]]) == [b, -1, a, -1]
 
 
+def test_a_doubt_that_a_person_has_settled_is_not_counted(run):
+    after = corrected(run, said_by(run, right=[0, 1]))
+    doubted = dataclasses.replace(after, probabilities=np.full(N, 0.3))
+    assert finish.scored(doubted).results["doubtful_images"] == N - 2
+
+
 def test_a_name_changes_nothing_else(run):
     before = cluster_jax.load(run)
     corrected(run, names={"1": "cats"})
@@ -316,8 +322,11 @@ def test_undo_goes_back_state_by_state(run):
     corrected(run, names={"1": "cats"}, with_report=True)
     stages.append(digests(run))
     updated(run, FIRST, with_report=True)
+    of = {"update": "update 2", "corrections": "the last corrections (1 named)"}
     for what in ("update", "corrections", "update"):
-        assert states.undo(run)[1]["undone"] == what
+        said, told = states.undo(run)
+        assert (told["undone"], said.startswith(f"Took {of[what]} of ")) == (what, True)
+        of["update"] = "update 1"
         assert digests(run) == stages.pop()
     with pytest.raises(InputError, match="must have an update or corrections to take back"):
         states.undo(run)
@@ -372,7 +381,8 @@ def test_photos_that_move_while_a_page_is_open(tmp_path, refused):
     assert update.update_photos(run)[1]["new"] == 0
     again = [str(photos), f"--workdir={run}", *flags[1:], "--n-clusters=3"]
     said = refused(images.main, *again)
-    assert "was updated, so that its clusters must stay; it has --n-clusters = None" in said
+    assert "was updated, so that its clusters must stay; it has --n-clusters = None, not 3" in said
+    assert said.endswith(": choose another --workdir, or merge groups on its page to have fewer")
     for _ in range(2):
         states.undo(run, with_report=False)
     assert_same(records.read(run), first)

@@ -109,6 +109,7 @@ function refresh(message) {
     membersOf.get(groupOf[point]).push(point);
   }
   drawCards();
+  drawNumber();
   drawDoubts();
   for (const { images } of copies) for (const copy of images) copy.show?.();
   redraw();
@@ -126,6 +127,21 @@ const foundOnPage = new Map();
 for (const id of found) foundOnPage.set(id, (foundOnPage.get(id) ?? 0) + 1);
 const sizeOf = (id) => members(id).length + (groups.get(id)?.size ?? 0) - (foundOnPage.get(id) ?? 0);
 const filled = () => [...groups.keys()].filter((id) => id !== NONE && members(id).length);
+
+// The number of groups in the heading, which has groups without a point on the page, too. A small one counts as large
+// once a person has said something about it.
+const { large, small, one, many } = element("number").dataset;
+const isTypical = (point) => small === "0" || !about.outlier[point];
+const firstLarge = new Set(everyPoint.filter(isTypical).map((point) => found[point]).filter((id) => id !== NONE));
+const firstFilled = [...foundOnPage.keys()].filter((id) => id !== NONE).length;
+
+function drawNumber() {
+  const held = new Set([...firstLarge, ...decisions.named.keys(), ...[...decisions.merged.values()].map(rootOf)]);
+  const ids = filled();
+  const n = Number(large) - firstLarge.size + ids.filter((id) => isMade(id) || held.has(id) || members(id).some(isAnswered)).length;
+  const others = Number(large) + Number(small) - firstFilled + ids.length - n;
+  element("number").textContent = count(n, one, many) + (others ? ` and ${count(others, "small one")}` : "");
+}
 
 // Fills a list of groups when it is used; what its first entry says stays.
 function drawChoices(select) {

@@ -26,7 +26,7 @@ const pointsOf = (rows) => rows.map((row) => pointOf.get(row)).filter((point) =>
 const nameOf = (point) => (map.names ? map.names[point] : String(about.index[point]));
 const capital = (word) => word[0].toUpperCase() + word.slice(1);
 const titleOf = (point) => (map.names ? nameOf(point).toWellFormed() : `${capital(words.point)} ${nameOf(point)}`);
-const count = (n, noun = words.point) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
+const count = (n, one = words.point, many = `${one}s`) => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
 const percent = (share) => `${Math.round(100 * share)} %`;
 const { compare } = new Intl.Collator("en", { numeric: true });
 
