@@ -101,7 +101,7 @@ class Shared:
 
     @contextlib.contextmanager
     def entered(self, context: contextlib.AbstractContextManager[None]) -> Iterator[None]:
-        """Is inside the context of the first call, and of this one if it is the first."""
+        """Enters the context if no other call is inside, and leaves it if this is the last one."""
         with self._lock:
             if not self._calls:
                 self._stack.enter_context(context)
