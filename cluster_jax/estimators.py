@@ -457,20 +457,28 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
         self.linkage_ = linkage_of_means(features, classes)
         self.tree_ = self.probabilities_ = None
 
-    @contextlib.contextmanager
-    def _printing(self) -> Iterator[None]:
-        """Prints progress if `verbose`; logs warnings alone otherwise.
+    def _printing(self) -> contextlib.AbstractContextManager[None]:
+        """Prints progress if `verbose`; logs warnings alone otherwise."""
+        return _CALLS.entered(_printing(self.verbose))
 
-        The filters of warnings stay as they are, which imports change, and so do the handlers of
-        the root logger: with one of Orbax's, an application's `basicConfig` would do nothing.
-        """
-        shown = logs.printing() if self.verbose else logs.level(logging.WARNING)
-        handlers = logging.root.handlers[:]
-        try:
-            with warnings.catch_warnings(), shown:
-                yield
-        finally:
-            logging.root.handlers[:] = handlers
+
+_CALLS = logs.Shared()
+
+
+@contextlib.contextmanager
+def _printing(verbose: bool) -> Iterator[None]:
+    """Prints progress, or logs warnings alone.
+
+    The filters of warnings stay as they are, which imports change, and so do the handlers of the
+    root logger: with one of Orbax's, an application's `basicConfig` would do nothing.
+    """
+    shown = logs.printing() if verbose else logs.level(logging.WARNING)
+    handlers = logging.root.handlers[:]
+    try:
+        with warnings.catch_warnings(), shown:
+            yield
+    finally:
+        logging.root.handlers[:] = handlers
 
 
 def _training_images(X: Images, config: ConfigDict) -> Dataset:

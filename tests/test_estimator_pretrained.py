@@ -340,7 +340,7 @@ def test_the_guides_examples_of_sequences(tmp_path, monkeypatch):
     modules = {"torchvision": types.ModuleType("t"), "torchvision.datasets": torchvision}
     for name, module in {**modules, "webdataset": webdataset}.items():
         monkeypatch.setitem(sys.modules, name, module)
-    guide = (pathlib.Path(__file__).parent.parent / "experiments/tutorials/guide.md").read_text()
+    guide = (pathlib.Path(__file__).parent.parent / "experiments/guide/photos.md").read_text()
     start = guide.index("In Python, images may also be any sequence")
     blocks = re.findall(r"```python\n(.*?)```", guide[start:], re.DOTALL)[:3]
     assert [re.search(r"datasets|torchvision|webdataset", block)[0] for block in blocks] == [

@@ -1,5 +1,6 @@
 """What the README tells people to type works as it stands and prints what it says."""
 
+import importlib
 import os
 import pathlib
 import re
@@ -10,12 +11,13 @@ import jax
 import numpy as np
 import pytest
 
-from cluster_jax.cli import cluster
+from cluster_jax.cli import app, cluster
 from cluster_jax.core.config import config_names
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
-PAGES = (README, ROOT / "experiments" / "README.md", ROOT / "experiments/tutorials/guide.md")
+GUIDE = sorted(ROOT.glob("experiments/guide/*.md"))
+PAGES = (README, ROOT / "experiments" / "README.md", *GUIDE)
 
 
 def _blocks(heading):
@@ -76,10 +78,7 @@ def test_photos(tmp_path, monkeypatch, capsys):
     assert "verbose=False" in code
     names = {}
     exec(code.replace("verbose=False", quick), names)
-    printed, shown = (text.splitlines() for text in (capsys.readouterr().out, output))
-    assert printed[0] == shown[0]
-    # Clusters of one size are in an order that rounding decides.
-    assert sorted(printed[1].split(", ")) == sorted(shown[1].split(", "))
+    assert capsys.readouterr().out == output
     assert (tmp_path / "report.html").stat().st_size
     assert len(set(names["new_labels"])) >= 8  # one photo of each of ten classes
 
@@ -98,7 +97,7 @@ def test_a_loss_in_a_loop_of_ones_own(keys):
 def test_pages_are_no_longer_than_they_are_to_be():
     words = [len(page.read_text().split()) for page in PAGES[1:]]
     assert words[0] <= 1500
-    assert words[1] <= 7000
+    assert sum(words[1:]) <= 6000
     assert len((ROOT / "CONTRIBUTING.md").read_text().splitlines()) <= 120
 
 
@@ -113,18 +112,31 @@ def test_it_is_short_and_names_what_there_is():
     assert named <= set(config_names())
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
+def test_every_flag_on_the_pages_is_one_of_its_command():
+    text = "\n".join(
+        page.read_text() for page in (*PAGES, *ROOT.glob("experiments/tutorials/*.md"))
+    )
+    commands = re.findall(r"(?:cluster-jax|cluster_jax) ([a-z]+)\b([^`|\n]*(?:\\\n[^`\n]*)*)", text)
+    assert {command for command, _ in commands} >= set(app.COMMANDS)
+    for command, rest in commands:
+        if command in app.COMMANDS:
+            parser = importlib.import_module(f"cluster_jax.cli.{command}")._parser()
+            flags = set(re.findall(r"--[a-z][\w-]*(?![\w.-])", rest)) - {"--config"}
+            assert flags <= parser._option_string_actions.keys(), (command, rest)
+
+
+def _anchors(page):
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.stem}")
 def test_links_lead_somewhere(page):
-    """Of links inside the project, also those to a heading of the same page."""
-    text = page.read_text()
-    links = re.findall(r"\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"", text)
-    titles = re.findall(r"^#+ (.*)$", text, flags=re.M)
-    anchors = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    """Of links inside the project, also those to a heading of a page."""
+    links = re.findall(r"\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"", page.read_text())
     for link in map("".join, links):
-        if link.startswith("http"):
-            continue
         path, _, anchor = link.partition("#")
-        if path:
-            assert (page.parent / path).exists(), link
-        elif anchor:
-            assert anchor in anchors, link
+        target = page.parent / path if path else page
+        if not link.startswith("http"):
+            assert target.exists(), link
+            assert not anchor or anchor in _anchors(target), link

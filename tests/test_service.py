@@ -6,6 +6,7 @@ import pathlib
 import re
 import sys
 import types
+import warnings
 from io import BytesIO
 
 import numpy as np
@@ -13,9 +14,10 @@ import pytest
 from PIL import Image
 
 from cluster_jax import ImageClusterer
+from cluster_jax.core import logs
 from tests import toy
 
-GUIDE = pathlib.Path(__file__).parent.parent / "experiments" / "tutorials" / "guide.md"
+GUIDE = pathlib.Path(__file__).parent.parent / "experiments" / "guide" / "service.md"
 SMALL = {"data.image_size": 32, "eval.reduce": "pca"}
 
 
@@ -60,8 +62,18 @@ def test_the_service_of_the_guide(tmp_path, monkeypatch):
         request = types.SimpleNamespace(stream=stream)
         return asyncio.run(service["group"]("my photo.jpg", request))
 
+    def shared():
+        return (
+            logs.logger.level,
+            logs.logger.propagate,
+            logs.logger.handlers[:],
+            warnings.filters[:],
+        )
+
+    before = shared()
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(ask, map(_file, photos)))
+    assert shared() == before, "concurrent calls leave the logger and the filters as they were"
     assert np.mean([answer["group"] for answer in answers] == model.labels_) > 0.9
     whole = _file(photos[0], "JPEG")
     for data, status, said in (

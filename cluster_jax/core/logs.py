@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
@@ -86,6 +87,32 @@ def printing() -> Iterator[None]:
         logger.removeHandler(printer)
         logging.getLogger().removeHandler(silent)
         logger.propagate = before
+
+
+class Shared:
+    """A context that the first of several concurrent calls enters and the last one leaves.
+
+    The level and the handlers of a logger belong to the process, not to a thread: calls that each
+    restored what they had found would leave behind what another one had set.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._stack, self._calls = threading.Lock(), contextlib.ExitStack(), 0
+
+    @contextlib.contextmanager
+    def entered(self, context: contextlib.AbstractContextManager[None]) -> Iterator[None]:
+        """Enters the context if no other call is inside, and leaves it if this is the last one."""
+        with self._lock:
+            if not self._calls:
+                self._stack.enter_context(context)
+            self._calls += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._calls -= 1
+                if not self._calls:
+                    self._stack.close()
 
 
 def progress_bar(items: Iterable[Any] | None = None, **options: Any) -> tqdm:

@@ -50,9 +50,9 @@ clusterer = ImageClusterer(
 # %% [markdown]
 # ## Look at the clusters
 #
-# `labels_` holds one cluster per image, `outliers_` marks images apart from every mode, and
-# `distances_` is how far an image is from its cluster's center. The images nearest
-# to the center are the most typical ones.
+# `labels_` has the cluster of each image, and `distances_` the distance to the center of the
+# cluster. The nearest images are the most typical ones. `outliers_` marks images that are far from
+# every mode.
 
 # %%
 print(f"Found {clusterer.n_clusters_} clusters and {clusterer.outliers_.sum()} outliers.")
@@ -63,7 +63,7 @@ for cluster, size in zip(clusters, sizes, strict=True):
     print(f"cluster {cluster:3d}: {size:4d} images; most typical are digits", true_labels[typical])
 
 # %% [markdown]
-# Labels were not used so far. Where some exist, they tell how good the clusters are.
+# Labels were not used so far. With labels, you can score the clusters.
 
 # %%
 scores = partition.scores(true_labels, clusterer.labels_)
@@ -72,9 +72,8 @@ print(f"GridShift: ACC {scores['acc']:.3f}, NMI {scores['nmi']:.3f}")
 # %% [markdown]
 # ## Choose the number of clusters yourself
 #
-# GridShift finds its own number; `SmoothTree`, which clusters the features and not a map of them,
-# takes one. The images and the workdir are the same, so nothing is trained again: the stored
-# features are clustered anew.
+# GridShift finds the number of clusters, and cannot be given one. `SmoothTree` can. The images and
+# the workdir are the same, so nothing is trained again: the stored features are clustered anew.
 
 # %%
 ten_clusters = ImageClusterer(**clusterer.get_params())
@@ -86,9 +85,9 @@ print(f"ten clusters of the tree: ACC {scores['acc']:.3f}, NMI {scores['nmi']:.3
 # %% [markdown]
 # ## Assign new images
 #
-# `predict` embeds new images with the trained network and assigns each to a cluster; the other
-# images of the call do not matter. `locate` adds distances, and flags images unlike all training
-# images: here plain noise, which is no digit.
+# `predict` embeds new images by the trained network, and assigns each to a cluster. The other
+# images of the call have no influence. `locate` also returns distances, and marks images that are
+# unlike all training images, here an image of noise.
 
 # %%
 new_labels = ten_clusters.predict(new_images)

@@ -17,9 +17,8 @@ fitted, new = slice(0, 1500), slice(1500, None)
 # %% [markdown]
 # ## How many clusters
 #
-# `SmoothTree` is a scikit-learn estimator that needs neither the number of clusters nor a map. Its
-# verdict says how far to trust the number: "clear", "unclear" (a best guess), or
-# "one_cluster".
+# `SmoothTree` is a scikit-learn estimator that finds the number of clusters. Its verdict says how
+# far to trust the number: "clear", "unclear" (a best guess), or "one_cluster".
 
 # %%
 tree = SmoothTree().fit(features[fitted])
@@ -27,8 +26,8 @@ print(tree.n_clusters_, "clusters:", tree.verdict_)
 print("sizes", *np.bincount(tree.labels_))
 
 # %% [markdown]
-# The digits have ten classes, which the tree was not told: written by many hands, a digit has more
-# than one shape. Where labels exist, they say how good the clusters are.
+# There are more clusters than digits, because people write a digit in more than one way. With
+# labels, you can score the clusters.
 
 # %%
 print(f"accuracy {accuracy(digits[fitted], tree.labels_):.2f}")
@@ -36,9 +35,9 @@ print(f"accuracy {accuracy(digits[fitted], tree.labels_):.2f}")
 # %% [markdown]
 # ## How sure each row is
 #
-# A probability is the share of votes of a row's neighbors; of new photos about that share
-# [belongs to its cluster](../log.md#frozen-features-and-clusters). Rows between two clusters
-# have low ones, and `second_labels_` names the second likeliest cluster.
+# A probability is the share of a row's neighbors that are in its cluster. It is low between two
+# clusters. `second_labels_` is the most probable other cluster. On new photos these probabilities
+# are [close to the truth](../log.md#frozen-features-and-clusters).
 
 # %%
 sure = tree.probabilities_ > 0.9
@@ -49,8 +48,8 @@ print(f"row {i}: cluster {tree.labels_[i]} or {tree.second_labels_[i]}")
 # %% [markdown]
 # ## Coarser and finer
 #
-# The clusters are one cut of a tree. `cut(n_clusters=)` takes another number of groups from the
-# same tree: coarser groups are unions of finer ones.
+# The clusters are one level of a tree. `cut` returns another level: it merges similar clusters, or
+# splits them, until there are as many as you ask for.
 
 # %%
 for k in (2, 5, 10):
@@ -61,7 +60,7 @@ print(f"accuracy of 10 groups {accuracy(digits[fitted], groups):.2f}")
 # %% [markdown]
 # ## New rows
 #
-# `predict` places each new row among the clusters, whatever the other rows of the call are.
+# `predict` assigns each new row to a cluster. The other rows of the call have no influence.
 
 # %%
 placed = tree.predict(features[new])
@@ -80,18 +79,14 @@ np.save("x.npy", features)
 # cluster-jax cluster --features=x.npy --workdir=out
 # ```
 #
-# The folder `out` gets a report with a map by UMAP, `assignments.csv` with cluster, probability and
-# second likeliest cluster of each row, and `results.json`.
+# It writes into the folder `out`: `report.html`, with a map by UMAP; `assignments.csv`, with the
+# cluster of each row, its probability, and the most probable other cluster; and `results.json`.
 #
-# New rows get their clusters from the folder: in Python by `cluster_jax.load("out")`, whose
-# `predict`, `predict_proba`, `locate` and `cut` are those of the tree above, or by the command,
-# which writes `out/predictions.csv`:
+# This command assigns new rows, and writes `out/predictions.csv`:
 #
 # ```bash
 # cluster-jax predict --workdir=out --features=x.npy
 # ```
 #
-# The probability of a row is the share of each cluster among the rows around it, for the rows of
-# the run and for new ones alike; `is_novel` tells rows that are unlike all rows of the run. What a
-# person corrects in the report, `cluster-jax report out --corrections=FILE` applies, and new rows
-# follow.
+# In Python, `cluster_jax.load("out")` reads the folder, and has the methods `predict` and `cut` of
+# the tree above.

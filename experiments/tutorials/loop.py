@@ -23,10 +23,10 @@ images = (digits.images[..., None] / 16).astype(np.float32)
 # %% [markdown]
 # ## Network and augmentation
 #
-# `nets.make` gives a network as two functions, `init` and `forward`; `forward` returns the
-# representation, the projection and the new BatchNorm statistics. Any other network will do, as
-# long as it gives projections `[b, d]`. An augmentation takes a random key and an image `[H, W, C]`
-# in [0, 1]; `jax.vmap` applies it to a batch, with a key for each image.
+# `nets.make` returns a network as two functions, `init` and `forward`. `forward` returns the
+# representation, the projection and the new BatchNorm statistics. You can use any other network
+# that returns projections `[b, d]`. An augmentation takes a random key and an image `[H, W, C]` in
+# [0, 1]. `jax.vmap` applies it to a batch, with a key for each image.
 
 # %%
 heads = nets.ProjectorConfig(hidden=128, out=64)
@@ -39,11 +39,11 @@ view = jax.vmap(lambda key, image: augment.random_affine(key, image, **affine))
 # %% [markdown]
 # ## The loss
 #
-# InfoNCE pulls the two views of an image together and pushes all other images away. NRCC adds a
-# third view: SGHMC starts from view a and follows the gradient of a potential, which is low where
-# the network takes an image for its view b. With the paper's constants nearly all of a step is
-# noise; `normalize_gradient=True` changes that. The regularizer pushes images away from the third
-# views of all others.
+# InfoNCE pulls the two views a and b of an image together, and pushes the views of other images
+# away. NRCC adds a third view c, and pushes each image away from the third views of all others.
+# SGHMC samples it: it starts from view a, and follows the gradient of a potential that is low where
+# the network finds an image similar to view b. With the paper's constants a step is nearly all
+# noise; `samplers.sghmc(..., normalize_gradient=True)` changes that.
 #
 # $$L = \text{InfoNCE}(a, b) + \frac{1}{2} R(a, b, c), \qquad
 # R_i = \log \sum_{j \ne i} e^{\langle a_i, c_j \rangle / \tau} -
@@ -84,8 +84,8 @@ def step(gradient_of, params, stats, opt_state, key, batch):
 
 
 # %% [markdown]
-# The sampled view and its embedding are constants for `jax.value_and_grad`. So the value of the
-# loss may rise at first, although each step follows the gradient.
+# The gradient treats the third view and its projection as constants. So the loss may rise at first,
+# although each step follows the gradient.
 #
 # ## The loop
 
@@ -102,9 +102,9 @@ print(f"loss {history[0]:.1f} at the start, {history[-1]:.1f} at the end")
 # %% [markdown]
 # ## What it learned
 #
-# `SmoothTree` clusters the pixels, and the network's representation of the same images. Both find
-# finer groups than the ten classes, because a digit is written in more than one way. Labels only
-# score, after each tree is cut at the number of classes.
+# `SmoothTree` clusters the pixels, and the network's representation of the same images. It finds
+# more clusters than digits, because people write a digit in more than one way. To score them, each
+# tree is cut into ten groups.
 
 # %%
 out = network.forward(params, stats, images, train=False, axis=None)
@@ -117,8 +117,8 @@ for name, x in {"pixels": digits.data, "network": np.asarray(out.representation)
 # ## On several devices
 #
 # Inside `jax.shard_map` a loss takes the name of the mesh axis that holds the batch. It compares
-# the rows of one device with those of all, and the mean of its values over the devices is the loss
-# of the whole batch. The gradient can be taken around `jax.shard_map`:
+# the rows of its device with those of all devices. The mean over the devices is the loss of the
+# whole batch. You can take the gradient outside of `jax.shard_map`:
 
 # %%
 from jax.sharding import AxisType
@@ -139,9 +139,9 @@ def outside(params, stats, keys, batch):
 
 
 # %% [markdown]
-# or inside, where `pmean` belongs to what is differentiated. Without it the gradient would be too
-# large by a factor, the number of devices, because JAX adds up the gradients of parameters that are
-# equal on all devices.
+# You can also take it inside. Then the differentiated function must contain the `pmean`, because
+# JAX adds up the gradients of parameters that are equal on all devices. Without `pmean` the
+# gradient is too large, by a factor that is the number of devices.
 
 
 # %%
@@ -159,18 +159,13 @@ for way in (outside, inside):
     print(f"gradient {way.__name__}: that of one device: {bool(difference < 1e-3)}")
 
 # %% [markdown]
-# `step(inside, ...)` in place of `step(one_device, ...)` trains on all devices.
-#
-# With `jax.shard_map(..., check_vma=False)`, `jax.pmap` and `jax.vmap(..., axis_name="data")`, each
-# device differentiates its own loss, and `pmean` follows for loss and gradient. Without any of
-# these, arrays that are sharded over a mesh, explicit or automatic, give the loss of the whole
-# batch with `axis=None`. [The guide](guide.md#losses-in-a-program-of-your-own) has a table of what
-# is tested.
+# To train on all devices, call `step(inside, ...)` in place of `step(one_device, ...)`.
+# [The guide](../guide/losses.md) has a table of other ways, such as `jax.pmap` and sharded arrays.
 #
 # ## The same with NNX
 #
-# Any network that is a pure function will do. Here it is one of Flax NNX with BatchNorm over all
-# devices: `nnx.split` gives its parameters and statistics, `nnx.merge` the network.
+# You can use any network that is a pure function. Here is one of Flax NNX, with BatchNorm over all
+# devices. `nnx.split` returns its parameters and statistics, and `nnx.merge` the network.
 
 # %%
 from flax import nnx

@@ -29,9 +29,9 @@ print(f"{np.sum(labels >= 0)} labeled rows of 5 classes, {np.sum(labels < 0)} wi
 # %% [markdown]
 # ## Fit
 #
-# `fit(X, y)` takes images, or features with a config of features as here, where the 64 pixels are
-# the features. The number of novel classes must be given. The training is cut short: the config's
-# own is five times as long.
+# `fit(X, y)` takes images, or features if the config is one for features. Here the 64 pixels are
+# the features. You must give the number of novel classes. The config trains five times as long as
+# here.
 
 # %%
 overrides = {
@@ -72,10 +72,10 @@ print(f"new rows of unknown classes: {is_novel.mean():.2f} get a novel one")
 # %% [markdown]
 # ## Photos
 #
-# For a folder of photos, `ImageClusterer(n_clusters=5).fit("photos", y)` embeds with the pretrained
-# network first; `y` is in the order of the sorted paths. From the shell, with one folder per class
-# of which the first five by name are known (`novel.classes`), and the others are sorted into five
-# novel classes (`method.n_classes`):
+# For a folder of photos, `ImageClusterer(n_clusters=5).fit("photos", y)` embeds them first by the
+# pretrained network; `y` is in the order of the sorted paths. The command takes a folder for each
+# class. The first five by name are known (`novel.classes`), and the images of the others are
+# divided into five novel classes (`method.n_classes`):
 #
 # ```bash
 # cluster-jax train --config=ncl_images --config.data.dir=DIR \

@@ -1,8 +1,8 @@
 """Photos: from a folder to groups, and a place for new ones
 
-Half a minute on two CPU cores; nothing is trained and nothing is downloaded. Put photos of your own
-into the folders `photos` and `new-photos` and leave out the second cell, or let it fill them, to
-follow this page exactly: 24 crops of each of nine photographs in the public domain, which come with
+Half a minute on two CPU cores; nothing is trained and nothing is downloaded. Put your own photos
+into the folders `photos` and `new-photos`, and leave out the second cell. Or run the second cell,
+which fills the folders with crops of nine photographs in the public domain; they come with
 scikit-image (`pip install scikit-image`).
 """
 
@@ -33,9 +33,8 @@ for name in PHOTOS:
 # %% [markdown]
 # ## Groups
 #
-# A pretrained network, which comes with the package, embeds each photo; the groups and their number
-# are found in these features. Neither the names of files nor those of subfolders are used, the
-# latter only for scores.
+# A pretrained network, which comes with the package, embeds each photo. The groups and their number
+# are found in these features. The names of files and folders are not used.
 
 # %%
 clusterer = ImageClusterer(verbose=False).fit("photos")
@@ -72,8 +71,9 @@ contact_sheet(rows)
 # %% [markdown]
 # ## Names
 #
-# Each group gets names: those of ImageNet's 1,000 classes that the network finds most likely. They
-# are right for things that ImageNet has (a cup, a cat), and a hint at most for others.
+# Each group gets suggested names: the classes of ImageNet that the network finds most probable.
+# They are good for what is a class of ImageNet, such as a cup or a cat, and at best a hint for the
+# rest.
 
 # %%
 for group, names in clusterer.results_["suggested_names"].items():
@@ -82,8 +82,8 @@ for group, names in clusterer.results_["suggested_names"].items():
 # %% [markdown]
 # ## Fewer groups
 #
-# The groups are a cut of a tree; `cut(n_clusters=)` takes coarser or finer ones of the same tree,
-# so that every group of four here is a union of groups above.
+# The groups are one level of a tree. `cut` returns another level. Here it merges the most similar
+# groups until four are left.
 
 # %%
 print("in 4 groups:", np.bincount(clusterer.cut(n_clusters=4)))
@@ -91,9 +91,10 @@ print("in 4 groups:", np.bincount(clusterer.cut(n_clusters=4)))
 # %% [markdown]
 # ## New photos
 #
-# `locate` places new photos among the groups; `is_novel` marks those that are unlike all photos of
-# the fit, as a picture of noise is. `nearest` finds the most similar photos: a new photo on the
-# left, its nearest ones beside it.
+# `locate` assigns new photos to the groups. `is_novel` marks a photo if its nearest photo of the
+# fit is farther away than the nearest one of 95 % of the photos of the fit. It is a hint: here it
+# marks the coffee, and not the picture of noise. `nearest` finds the most similar photos: a new
+# photo on the left, the nearest ones beside it.
 
 # %%
 noise = rng.integers(0, 256, (224, 224, 3), dtype=np.uint8)
@@ -108,9 +109,9 @@ contact_sheet([[n, *(f"photos/{f}" for f in fs)] for n, fs in zip(new, similar.f
 # %% [markdown]
 # ## Report and folders
 #
-# The report is one HTML file that opens offline: the groups beside their map, a large view of each
-# photo, selection by lasso, corrections, near-duplicates. `export` writes a folder per group, and
-# `save` all that new photos need later: `cluster_jax.load("run").predict("more-photos")`.
+# The report is one HTML file that opens offline, with the groups, their map, and near-duplicates;
+# there you name groups and correct them. `export` writes a folder of each group. `save` writes a
+# run, which assigns new photos later: `cluster_jax.load("run").predict("more-photos")`.
 
 # %%
 clusterer.report("report.html")

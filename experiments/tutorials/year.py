@@ -45,8 +45,8 @@ print(f"{model.n_clusters_} groups in {len(model.labels_)} photos")
 # %% [markdown]
 # ## January to June
 #
-# Each month, `cluster-jax update --workdir=run` takes in the photos that are there now. In April
-# there are the first photos of an astronaut, in June one photo was deleted and one renamed.
+# Each month, `cluster-jax update --workdir=run` reads the folder again. In April the first photos
+# of an astronaut appear. In June one photo was deleted, and one was renamed.
 
 # %%
 for month in ("01", "02", "03", "04", "05", "06"):
@@ -57,11 +57,11 @@ for month in ("01", "02", "03", "04", "05", "06"):
     print(f"{month}:", update.update_photos("run")[0])
 
 # %% [markdown]
-# ## What you say
+# ## Corrections
 #
-# The page `run/report.html` saves what you name and move as a file, and `cluster-jax report run
-# --corrections=FILE` applies it. A name alone needs no page: `cluster-jax report run
-# --name=NUMBER=NAME`. Here the group of the cat gets one.
+# The page `run/report.html` saves your names and corrections as a file, and `cluster-jax report run
+# --corrections=FILE` applies it. For a name you do not need the page: `cluster-jax report run
+# --name=NUMBER=NAME`. Here we name the group of the cat.
 
 # %%
 now = load("run")
@@ -71,7 +71,7 @@ print(states.correct("run", names=[(str(cat), "Chelsea")])[0].splitlines()[0])
 # %% [markdown]
 # ## July to December
 #
-# In September grass is new. The name stays with its group.
+# In September the first photos of grass appear. The name stays with its group.
 
 # %%
 for month in ("07", "08", "09", "10", "11", "12"):
@@ -81,8 +81,8 @@ for month in ("07", "08", "09", "10", "11", "12"):
 # %% [markdown]
 # ## The year
 #
-# `run/changes.csv` lists what the last update has changed, photo by photo. It can be taken back,
-# and so can those before it: `cluster-jax update --workdir=run --undo`.
+# `run/changes.csv` lists what the last update has changed, photo by photo. `cluster-jax update
+# --workdir=run --undo` undoes it, and can be repeated.
 
 # %%
 print(pathlib.Path("run/changes.csv").read_text())

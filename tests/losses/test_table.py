@@ -1,4 +1,4 @@
-"""Every exported loss in every way to run it: the table of `experiments/tutorials/guide.md`."""
+"""Every exported loss in every way to run it: the table of `experiments/guide/losses.md`."""
 
 import collections
 import dataclasses
@@ -15,7 +15,6 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from cluster_jax import losses
 from cluster_jax.core.checks import InputError
-from experiments import tutorials
 from tests.rows import every_row
 
 ROWS, WHOLE = PartitionSpec("data"), PartitionSpec()
@@ -135,15 +134,14 @@ def test_no_loss_is_left_out():
 
 
 def test_the_guide_names_every_loss_and_way():
-    guide = (pathlib.Path(tutorials.__file__).parent / "guide.md").read_text()
-    section = guide.split("## Losses in a program of your own")[1].split("\n## ")[0]
-    named = set(re.findall(r"`(\w+)`", section.split("The losses: ")[1]))
+    page = (pathlib.Path(losses.__file__).parents[2] / "experiments/guide/losses.md").read_text()
+    named = set(re.findall(r"`(\w+)`", page.split("The losses: ")[1].split("\n\n")[0]))
     assert named == {*LOSSES, *PARTS} - UNNAMED
     tested = (
         "one device, check_vma, gradient inside, explicit mesh, automatic, vmap, pmap, bfloat16"
     )
     for way in (*tested.split(", "), "NaN", "wrong rows"):
-        assert way in section
+        assert way in page
 
 
 def of_params(name):
