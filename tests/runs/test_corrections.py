@@ -1,6 +1,5 @@
 """What a person has decided on a page: a file of JSON, applied whole or not at all."""
 
-import csv
 import dataclasses
 import json
 import shutil
@@ -8,65 +7,38 @@ import shutil
 import numpy as np
 import pytest
 
-from cluster_jax.cli import cluster, update
 from cluster_jax.cli import report as command
+from cluster_jax.cli import update
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.images import FACTS
-from cluster_jax.report import assignments, duplicates
+from cluster_jax.report import duplicates
 from cluster_jax.runs import corrections, page
 from cluster_jax.runs import run as records
 from tests import toy
 from tests.report.test_report import Page, points_of
 from tests.rows import every_row
 
-ROWS = 60
-NAMES = [f"r\\{i} & 'é'" for i in range(ROWS)]
+# Three heaps of 30, 20 and 10 rows: the clusters 0, 1 and 2.
+FIRST = np.eye(3)[np.repeat([0, 1, 2], [30, 20, 10])] * 9
+FIRST = FIRST + np.random.default_rng(0).normal(size=FIRST.shape)
 
 
-def write(file, names=NAMES, x=None):
-    """A table of rows in three heaps of 30, 20 and 10, with an id of each."""
-    rows = (vectors() if x is None else x).tolist()
-    with file.open("w", newline="") as text:
-        writer = csv.writer(text)
-        writer.writerow(["id", *"abc"])
-        writer.writerows([name, *row] for name, row in zip(names, rows, strict=True))
-    return f"--features={file}"
-
-
-def vectors():
-    rng = np.random.default_rng(0)
-    return np.eye(3)[np.repeat([0, 1, 2], [30, 20, 10])] * 9 + rng.normal(size=(ROWS, 3))
-
-
-@pytest.fixture(scope="module")
-def first(tmp_path_factory):
-    """A folder of the command `cluster`, of clusters 0, 1 and 2."""
-    folder = tmp_path_factory.mktemp("rows")
-    cluster.main([write(folder / "x.csv"), f"--workdir={folder / 'run'}", "--reduce=pca"])
-    return folder / "run"
-
-
-@pytest.fixture
-def workdir(first, tmp_path):
-    return shutil.copytree(first, tmp_path / "run")
-
-
-def save(workdir, name="c.json", state=None, **said):
+def save(run, name="c.json", state=None, **said):
     """A file as the page of a state saves it; of the newest one by default."""
-    state = records.read(workdir).state if state is None else state
-    file = workdir.parent / name
+    state = records.read(run).state if state is None else state
+    file = run.parent / name
     file.write_text(json.dumps({"state": state, **said}))
     return f"--corrections={file}"
 
 
-def correct(workdir, *flags):
-    command.main([str(workdir), *flags])
-    return records.read(workdir)
+def correct(run, *flags):
+    command.main([str(run), *flags])
+    return records.read(run)
 
 
-def content(workdir):
-    files = [path for path in workdir.rglob("*") if path.is_file() and path.name != "lock"]
+def content(run):
+    files = [path for path in run.rglob("*") if path.is_file() and path.name != "lock"]
     return {path.name: path.read_bytes() for path in files}
 
 
@@ -210,9 +182,9 @@ def test_a_file_that_was_cut(first, tmp_path):
             corrections.read(tmp_path / "c.json")
 
 
-def test_a_moved_row_is_none_of_the_most_typical_ones(workdir):
+def test_a_moved_row_is_none_of_the_most_typical_ones(run):
     """However near the center of its new cluster it is."""
-    run = records.read(workdir)
+    run = records.read(run)
 
     def typical(run):
         points = points_of(Page(page.render(run)))
@@ -224,135 +196,100 @@ def test_a_moved_row_is_none_of_the_most_typical_ones(workdir):
     assert typical(dataclasses.replace(run, columns=columns)) == [*others, first]
 
 
-def test_the_command(workdir, capsys, refused):
-    before, rows = content(workdir), toy.table(workdir)
-    assert (
-        records.read(workdir).state in Page((workdir / "report.html").read_text()).record.values()
-    )
+def test_the_command(run, capsys, refused):
+    before, rows = content(run), toy.table(run)
+    assert records.read(run).state in Page((run / "report.html").read_text()).record.values()
     for said, message in (
         ({"labels": {"0": 1, "1": 9}}, "labels must name clusters of the run; got 9"),
         ({"state": "0" * 12, "wrong": [1]}, "must be of one of the last states of"),
     ):
-        assert message in refused(command.main, str(workdir), save(workdir, **said))
-    assert content(workdir) == before, "nothing is applied of a bad file"
-    correct(workdir, save(workdir, labels={"0": 1}, wrong=[59]))
+        assert message in refused(command.main, str(run), save(run, **said))
+    assert content(run) == before, "nothing is applied of a bad file"
+    correct(run, save(run, labels={"0": 1}, wrong=[59]))
     assert capsys.readouterr().out.splitlines() == [
         "corrections  1 moved, 1 in no cluster",
-        f"assignments  {workdir / 'assignments.csv'}",
-        f"report       {workdir / 'report.html'}",
+        f"assignments  {run / 'assignments.csv'}",
+        f"report       {run / 'report.html'}",
     ]
-    after = toy.table(workdir)
-    assert [row["id"] for row in after] == [row["id"] for row in rows]
+    after = toy.table(run)
+    assert [row["row"] for row in after] == [row["row"] for row in rows]
     assert [after[0]["cluster"], after[-1]["cluster"]] == ["1", "-1"]
     assert [after[0]["found"], after[0]["decided"], after[0]["probability"]] == ["0", "1", "1"]
     assert [after[1][key] for key in ("cluster", "found", "decided")] == ["0", "0", "0"]
-    text = (workdir / "report.html").read_text()
+    text = (run / "report.html").read_text()
     assert "A person has corrected the clusters" in text
     # Names of the page, and of the command; then the outputs alone.
-    correct(workdir, save(workdir, names={"1": "b<b>"}), "--name", "0=Rock & Roll's")
+    correct(run, save(run, names={"1": "b<b>"}), "--name", "0=Rock & Roll's")
     assert "corrections  2 named" in capsys.readouterr().out
-    assert [row["name"] for row in toy.table(workdir)][:2] == ["b<b>", "Rock & Roll's"]
-    assert "b<b>" not in (workdir / "report.html").read_text()
-    whole = content(workdir)
-    for flags in ([], [save(workdir, names={"1": "b<b>"})]):
-        correct(workdir, *flags)
+    assert [row["name"] for row in toy.table(run)][:2] == ["b<b>", "Rock & Roll's"]
+    assert "b<b>" not in (run / "report.html").read_text()
+    whole = content(run)
+    for flags in ([], [save(run, names={"1": "b<b>"})]):
+        correct(run, *flags)
         assert "corrections  nothing new; in force: 2 decided, 2 named\n" in capsys.readouterr().out
-        assert content(workdir) == whole
+        assert content(run) == whole
     for flag, message in (("--name=5", "a number and a name"), ("--name=9=x", "clusters of the")):
-        assert message in refused(command.main, str(workdir), flag)
+        assert message in refused(command.main, str(run), flag)
     # Each is taken back, the last one first.
     for _ in range(2):
-        update.main([f"--workdir={workdir}", "--undo"])
-    now = content(workdir)
+        update.main([f"--workdir={run}", "--undo"])
+    now = content(run)
     assert {name: now[name] for name in ("assignments.csv", "run-1.npz")} == {
         name: before[name] for name in ("assignments.csv", "run-1.npz")
     }
     assert "run-2.npz" not in now
 
 
-def test_later_files_of_a_page_have_all_of_the_earlier_ones(workdir):
+def test_later_files_of_a_page_have_all_of_the_earlier_ones(run):
     """The page stays open and saves again: what was taken back on it is taken back."""
-    state = records.read(workdir).state
+    state = records.read(run).state
     saved = [
         {"new": {"a": "cats"}, "labels": {"0": "a"}, "wrong": [1]},
         {"new": {"a": "cats"}, "labels": {"0": "a", "2": "a"}},
         {"new": {"a": "tigers"}, "labels": {"0": "a"}, "merges": [[2, 1]]},
     ]
     for i, said in enumerate(saved):
-        run = correct(workdir, save(workdir, f"{i}.json", state, **said))
-    assert run.labels[:3].tolist() == [3, 0, 0]
-    assert (dict(run.named), run.next_label, set(run.labels)) == ({3: "tigers"}, 4, {0, 1, 3})
+        after = correct(run, save(run, f"{i}.json", state, **said))
+    assert after.labels[:3].tolist() == [3, 0, 0]
+    assert (dict(after.named), after.next_label, set(after.labels)) == ({3: "tigers"}, 4, {0, 1, 3})
     # So they do in one command, and a name that was given since stays.
-    update.main([f"--workdir={workdir}", "--undo"])
-    flags = [save(workdir, f"{i}.json", state, **said) for i, said in enumerate(saved)]
-    assert correct(workdir, *flags).state == run.state
-    correct(workdir, "--name=0=birds")
-    assert correct(workdir, flags[0]).named[0] == "birds"
+    update.main([f"--workdir={run}", "--undo"])
+    flags = [save(run, f"{i}.json", state, **said) for i, said in enumerate(saved)]
+    assert correct(run, *flags).state == after.state
+    correct(run, "--name=0=birds")
+    assert correct(run, flags[0]).named[0] == "birds"
 
 
-def test_decisions_about_an_earlier_state_hold_for_the_rows_that_are_left(workdir, capsys):
-    """The page was open while an update went on."""
-    flag = save(
-        workdir,
-        names={"2": "birds"},
-        new={"a": "cats", "b": "gone"},
-        labels={"0": "a", "1": "b", "40": 0},
-        wrong=[2, 59],
-    )
-    left = [i for i in range(ROWS) if i not in (1, 2, 10)][::-1]
-    features = write(workdir.parent / "y.csv", [NAMES[i] for i in left], vectors()[left])
-    update.main([f"--workdir={workdir}", features])
-    capsys.readouterr()
-    correct(workdir, flag)
-    assert "corrections  2 moved, 1 in no cluster, 1 new, 2 named" in capsys.readouterr().out
-    names = {assignments.escaped(name): name for name in NAMES}
-    rows = {names[row["id"]]: row for row in toy.table(workdir)}
-    assert len(rows) == ROWS - 3
-    decided = {name: row["cluster"] for name, row in rows.items() if row["decided"] == "1"}
-    assert decided == {NAMES[0]: "3", NAMES[40]: "0", NAMES[59]: "-1"}
-    assert {row["name"] for row in rows.values() if row["cluster"] == "2"} == {"birds"}
-
-
-def test_a_file_that_decides_nothing_is_told_so(workdir, capsys):
-    before, flag = content(workdir), save(workdir)
-    correct(workdir, flag)
+def test_a_file_that_decides_nothing_is_told_so(run, capsys):
+    before, flag = content(run), save(run)
+    correct(run, flag)
     said = "corrections  none: no row was moved, confirmed or taken out, and no cluster named or"
     assert capsys.readouterr().out.startswith(said)
-    assert content(workdir).keys() == before.keys()
+    assert content(run).keys() == before.keys()
 
 
-@pytest.mark.parametrize("kind", [OSError, KeyboardInterrupt])
-def test_an_interrupt_leaves_one_state_or_the_other(workdir, monkeypatch, kind):
-    before, flag = content(workdir), save(workdir, wrong=[3])
+def test_a_state_that_cannot_be_written_changes_nothing(run, monkeypatch, refused):
+    before, flag = content(run), save(run, wrong=[3])
 
     def failing(*arguments, **options):
-        raise kind("disk full")
+        raise OSError("disk full")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(io, "write_arrays", failing)
-        with pytest.raises((SystemExit, KeyboardInterrupt)):
-            command.main([str(workdir), flag])
-    assert content(workdir) == before
-    with monkeypatch.context() as patch:
-        patch.setattr(page, "write_outputs", failing)
-        with pytest.raises((SystemExit, KeyboardInterrupt)):
-            command.main([str(workdir), flag])
-    assert records.read(workdir).labels[3] == -1
-    command.main([str(workdir)])
-    assert toy.table(workdir)[3]["cluster"] == "-1"
+    monkeypatch.setattr(io, "write_arrays", failing)
+    assert "disk full" in refused(command.main, str(run), flag, code=1)
+    assert content(run) == before
 
 
-def test_later_files_of_a_page_after_another_change(workdir):
+def test_later_files_of_a_page_after_another_change(run):
     """A cluster that the page has made is made once, and has the name that it was given since."""
-    state = records.read(workdir).state
+    state = records.read(run).state
     first = {"new": {"a": "old"}, "labels": {"0": "a", "1": "a"}}
-    made = int(correct(workdir, save(workdir, "a.json", state, **first)).labels[0])
-    correct(workdir, f"--name={made}=newer")
+    made = int(correct(run, save(run, "a.json", state, **first)).labels[0])
+    correct(run, f"--name={made}=newer")
     more = {**first, "labels": {**first["labels"], "2": "a"}}
     for _ in range(2):  # Once is as good as twice.
-        run = correct(workdir, save(workdir, "b.json", state, **more))
-    assert run.labels[:3].tolist() == [made] * 3
-    assert run.named[made] == "newer"
-    correct(workdir, save(workdir, "c.json", merges=[[made, 0]]))
-    run = correct(workdir, save(workdir, "a.json", state, **first))
-    assert run.labels[:3].tolist() == [0] * 3
+        after = correct(run, save(run, "b.json", state, **more))
+    assert after.labels[:3].tolist() == [made] * 3
+    assert after.named[made] == "newer"
+    correct(run, save(run, "c.json", merges=[[made, 0]]))
+    after = correct(run, save(run, "a.json", state, **first))
+    assert after.labels[:3].tolist() == [0] * 3

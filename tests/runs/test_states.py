@@ -202,9 +202,9 @@ def test_corrections_of_an_older_page_are_about_the_same_rows(run):
     file = said_by(
         run,
         back=1,
-        labels={"2": b, "10": c, "11": "x"},
-        new={"x": "puppies"},
-        wrong=[30],
+        labels={"1": "y", "2": b, "10": c, "11": "x"},
+        new={"x": "puppies", "y": "gone"},
+        wrong=[3, 30],
         right=[60],
         names={str(d): "cats"},
     )

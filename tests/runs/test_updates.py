@@ -11,6 +11,7 @@ from pyarrow import parquet
 
 from cluster_jax.cli import cluster, predict, report, update
 from cluster_jax.core.checks import InputError
+from cluster_jax.report.assignments import escaped
 from cluster_jax.runs import run as records
 from cluster_jax.runs import update as updates
 from cluster_jax.runs import workdir as workdirs
@@ -220,14 +221,14 @@ def test_a_decision_is_about_the_row_of_that_id(named, tmp_path):
 @pytest.mark.parametrize(("title", "expected"), [("sku", "sku"), ("cluster", "row")])
 def test_the_key_keeps_its_title_where_no_column_of_ours_has_it(tmp_path, title, expected):
     x, file, out = rows(20, 20), tmp_path / "x.parquet", tmp_path / "out"
-    keys = [f"a{i}" for i in range(40)]
+    keys = [f"a\\{i} & 'é'" for i in range(40)]
     parquet.write_table(pyarrow.table({title: keys, "vector": x.tolist()}), file)
     flags = [f"--features={file}", "--reduce=pca", "--report=no", "--quiet"]
     cluster.main([*flags, f"--ids={title}", f"--workdir={out}"])
     predict.main([f"--workdir={out}", f"--features={file}", "--quiet"])
     for name in ("assignments.csv", "predictions.csv"):
         assert list(toy.table(out, name)[0])[:2] == [expected, "cluster"]
-        assert [row[expected] for row in toy.table(out, name)] == keys
+        assert [row[expected] for row in toy.table(out, name)] == [*map(escaped, keys)]
 
 
 def test_ids_that_are_numbers_have_one_form(tmp_path, monkeypatch, capsys, refused):
