@@ -108,37 +108,6 @@ def on_devices(loss, params, inputs, devices):
     return jax.jit(run)(params, *inputs)
 
 
-def log_sum_exp(values):
-    """log sum exp of a list of floats, shifted by the largest."""
-    top = max(values)
-    return top + math.log(sum(math.exp(value - top) for value in values))
-
-
-def prototypes(z, labels, clusters):
-    """Cluster -> unit sum of its unit rows, clusters with members only."""
-    out = {}
-    for k in range(clusters):
-        members = [z[i] for i in range(len(z)) if labels[i] == k]
-        if members:
-            out[k] = unit([sum(unit(members))])[0]
-    return out
-
-
-def proto_cl(mu, target, tau, part="whole"):
-    """NCC (7), or a term of (8), of dictionaries cluster -> center."""
-    total = 0.0
-    for k in mu:
-        own = np.dot(mu[k], target[k]) / tau
-        others = [np.dot(mu[k], mu[j]) / tau for j in mu if j != k]
-        if part == "alignment":
-            total -= own
-        elif part == "uniformity":
-            total += log_sum_exp(others) if others else 0.0
-        else:
-            total += log_sum_exp([own, *others]) - own
-    return total / len(mu)
-
-
 def online_clusters(centroids, variances, keys, assigned, beta_1, beta_2):
     """CueCo (7), (8), centroids of length one, variances about the centroid before."""
     centroids, variances = np.array(centroids), np.array(variances)

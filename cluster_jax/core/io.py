@@ -64,8 +64,14 @@ def write(path: epath.PathLike, content: str | bytes) -> None:
 def replacing(path: epath.Path) -> Iterator[IO[bytes]]:
     """Opens a temporary file next to a file, which it replaces at the end if there is no error.
 
-    An error of the system, such as that of a full disk, has the name of the file.
+    In a bucket the content is collected in memory, and is written at the end, without a temporary
+    file. An error of the system, such as that of a full disk, has the name of the file.
     """
+    if buckets.is_in_bucket(path):
+        content = io.BytesIO()
+        yield content
+        path.write_bytes(content.getvalue())
+        return
     partial = path.parent / f".{path.name}.partial"
     try:
         with partial.open("wb") as file:

@@ -1,6 +1,5 @@
 """A training in a bucket, on a server that fails each sixtieth request; nothing else is there."""
 
-import io
 import json
 import os
 import time
@@ -13,7 +12,7 @@ from cluster_jax.runs import begin as pipeline
 from tests import toy
 from tests.faults.gcs_server import CUT, LOST, Server, always, every
 from tests.faults.jobs import kill_all
-from tests.faults.runs import before_step
+from tests.faults.runs import assert_same, before_step
 
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"  # gcsfs looks once: see `gcs_server`
 pytest.importorskip("gcsfs")
@@ -43,19 +42,6 @@ class _Killed(BaseException):
     """What no code but a test's handles."""
 
 
-def _assert_same(server, first, second):
-    """The same figures, clusters and embeddings, bit for bit."""
-    one, two = server.files(f"bucket/{first}/"), server.files(f"bucket/{second}/")
-    metrics = [json.loads(files["results.json"])["metrics"] for files in (one, two)]
-    assert metrics[0] == metrics[1]
-    for name in ("embedding.npz", "run-1.npz"):
-        left, right = (dict(np.load(io.BytesIO(files[name]))) for files in (one, two))
-        left.pop("about", None), right.pop("about", None)  # It has paths and times.
-        assert left.keys() == right.keys()
-        for key, array in left.items():
-            np.testing.assert_array_equal(right[key], array)
-
-
 def test_a_training_that_is_killed_resumes_bit_for_bit(server, monkeypatch, caplog, tmp_path):
     config, left = toy.config(toy.file(tmp_path)), {}
     pipeline.run_pipeline(config, "gs://bucket/whole", "toy")
@@ -79,7 +65,12 @@ def test_a_training_that_is_killed_resumes_bit_for_bit(server, monkeypatch, capl
     pipeline.run_pipeline(config, "gs://bucket/killed", "toy")
     server.faults.clear()
     assert "the training goes on after step 2" in caplog.text
-    _assert_same(server, "whole", "killed")
+    for name in ("whole", "killed"):
+        for file, content in server.files(f"bucket/{name}/").items():
+            path = tmp_path / name / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+    assert_same(tmp_path / "whole", tmp_path / "killed")
 
 
 TRAIN = (

@@ -177,17 +177,18 @@ def moco(z, targets, queue, tau):
     return sum(losses) / 2
 
 
+def prototypes(rows, labels):
+    """Cluster -> unit sum of its unit rows, of the clusters that occur in the batch."""
+    pairs = list(zip(unit(rows), labels, strict=True))
+    sums = {k: sum(x for x, own in pairs if own == k) for k in sorted(set(labels.tolist()))}
+    return {k: x / np.sqrt(dot(x, x)) for k, x in sums.items()}
+
+
 def proto_cl(z, targets, labels, tau, part="whole"):
     """NCC (7), or a term of (8), both directions, over the clusters that occur in the batch."""
     total, present = 0.0, sorted(set(labels.tolist()))
-
-    def centers(rows):
-        sums = {k: sum(x for x, own in zip(unit(rows), labels, strict=True) if own == k)
-                for k in present}  # fmt: skip
-        return {k: x / np.sqrt(dot(x, x)) for k, x in sums.items()}
-
     for rows, constants in crossed(z, targets):
-        mu, other = centers(rows), centers(constants)
+        mu, other = prototypes(rows, labels), prototypes(constants, labels)
         for k in present:
             own = dot(mu[k], other[k]) / tau
             others = [dot(mu[k], mu[j]) / tau for j in present if j != k]

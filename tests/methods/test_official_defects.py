@@ -13,6 +13,7 @@ from cluster_jax.losses.infonce import info_nce_queue
 from cluster_jax.losses.kernel_infonce import Kernel, kernel_info_nce_queue, kernel_info_nce_views
 from cluster_jax.losses.ncc import proto_cl, proto_cl_views
 from tests import reference
+from tests.methods import reference_losses as loops
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -35,8 +36,7 @@ def test_prototypes_of_foreign_labels(keys, labels):
         return collectives.varying(value, axis)
 
     def in_loops(x, y, t, s):
-        of = functools.partial(reference.prototypes, labels=labels, clusters=5)
-        return sum(reference.proto_cl(of(a), of(b), 0.5) for a, b in ((x, s), (y, t))) / 2
+        return loops.proto_cl((x, y), (t, s), labels, 0.5)
 
     def cut(a, b):
         rows = np.concatenate([(*a[i : i + 2], *b[i : i + 2]) for i in range(0, 8, 2)])
@@ -54,7 +54,7 @@ def test_empty_clusters_filled_with_minus_ten(keys):
     mu[1] = mu[2] = -mu[0]  # all logits of row 0 are -10: fillers would show
     padded = (np.concatenate([x, np.zeros((3, 4))]) for x in (mu, target))
     value = proto_cl(*padded, np.arange(6) < 3, temperature=0.1)
-    want = reference.proto_cl(dict(enumerate(mu)), dict(enumerate(target)), 0.1)
+    want = loops.proto_cl((mu, mu), (target, target), np.arange(3), 0.1)
     np.testing.assert_allclose(value, want, rtol=1e-12)
 
 
@@ -71,7 +71,7 @@ def test_lost_negatives_on_several_devices(keys):
     own = logits[np.arange(16), (np.arange(16) + 8) % 16]
     lost = np.array([i % 8 % 2 + (i >= 8) * 2 for i in range(16)])  # of two images a device
     right, official = (
-        np.mean([reference.log_sum_exp(np.delete(logits[i], out[i])) - own[i] for i in range(16)])
+        np.mean([loops.log_sum(np.delete(logits[i], out[i])) - own[i] for i in range(16)])
         for out in (np.arange(16), lost)
     )
     np.testing.assert_allclose(got, right, rtol=1e-10)
@@ -82,8 +82,8 @@ def test_positive_missing_from_the_denominator_of_moco(keys):
     """Without it the loss of a good match is below zero, and -inf before the first key."""
     x, queue = reference.unit(draw(keys, 4, 3)), reference.unit(draw(keys, 6, 3))
     repelled = -(np.linalg.norm(x[:, None] - queue[None], axis=-1) ** 2) / 0.1
-    with_it = np.mean([reference.log_sum_exp([0.0, *row]) for row in repelled])
-    assert np.mean([reference.log_sum_exp(row) for row in repelled]) < 0 < with_it
+    with_it = np.mean([loops.log_sum([0.0, *row]) for row in repelled])
+    assert np.mean([loops.log_sum(row) for row in repelled]) < 0 < with_it
     for filled, want in ((jnp.int32(6), with_it), (jnp.int32(0), 0.0)):
         cosine = info_nce_queue(x, x, queue, filled, temperature=0.05)
         gaussian = kernel_info_nce_queue(x, x, queue, filled, kernel=kernel(2.0, 0.1))
