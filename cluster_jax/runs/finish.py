@@ -391,7 +391,9 @@ def scored(run: Run) -> Run:
         metrics["discovery"] = {**metrics["discovery"], "novel": scores}
     else:
         method = summary.shown(metrics)
-        metrics[method] = scores
+        labels = run.labels[run.rows]
+        small = np.setdiff1d(labels[run.outliers], labels[~run.outliers])
+        metrics[method] = {**scores, "n_large": scores["n_clusters"] - len(small)}
         numbers = origins.get("number_of_clusters", {})
         origins["number_of_clusters"] = {**numbers, method: "corrected"}
     results = {**results, "metrics": metrics, "provenance": origins}

@@ -104,7 +104,7 @@ def test_what_a_run_leaves(whole, built):
     page = (workdir / "report.html").read_text()
     assert "Novel head" in page
     novel = len(set(run.classes[new]))
-    found = rf"Found {novel} novel class(es)? in {len(new)} unlabeled images\."
+    found = rf">{novel} novel class(es)?</span> in {len(new)} unlabeled images\."
     assert re.search(found, page), "the novel classes, all of them"
     for name in ("rotation", "supervised"):
         assert progress.read_log(workdir / "stages" / name)[-1]["step"] == STEPS

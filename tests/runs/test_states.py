@@ -432,6 +432,8 @@ def test_a_merge_is_one_correction_and_names_are_as_they_are(run):
 
 
 def test_rows_may_all_be_wrong(run):
+    found = corrected(run, said_by(run, wrong=list(range(22)))).results["metrics"]["tree"]
+    assert (found["n_clusters"], found["n_large"]) == (GROUPS, GROUPS - 1), "three rows are left"
     after = corrected(run, said_by(run, wrong=list(range(N))), with_report=True)
     assert set(after.labels.tolist()) == {-1}
     assert (after.place(FIRST).labels == -1).all()
