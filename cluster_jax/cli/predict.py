@@ -1,11 +1,11 @@
 """Assigns new images or embeddings to the clusters of a finished run; writes predictions.csv.
 
-The table has the image or row, its cluster, the distance to the center of the cluster, its novelty,
-is_novel, and for the tree of groups the probability of the cluster and the second likeliest one.
-The novelty is the distance to the nearest image of the run, divided by the 95th percentile of the
-distances between nearest images of the run; is_novel is 1 where it is above 1. After novel class
-discovery, the class (the name of a known one, or for example "novel 2") replaces cluster and
-distance. Names of clusters, given or suggested, are in the column name; -1 is no cluster.
+The table has each image or row, its cluster (-1: none), the name of the cluster, the distance to
+its center, the probability of the cluster and the most probable other one (for clusters of a tree),
+the novelty, and is_novel. The novelty is the distance to the nearest image of the run, divided by
+the 95th percentile of the distances between nearest images of the run; is_novel is 1 if it is above
+1. After novel class discovery, the class, such as "cat" or "novel 2", replaces cluster and
+distance.
 """
 
 from collections.abc import Sequence

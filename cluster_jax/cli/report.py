@@ -1,7 +1,6 @@
-"""Takes what you corrected on the page of a run, and exports its groups.
+"""Applies the corrections that you saved on the page of a run, and exports its groups.
 
-Writes the report and the table of a run again, with what was corrected or named in its report
-(--corrections); predict and export use the corrected clusters from then on.
+Writes the page and the table of the run again. From then on, all commands use the corrected groups.
 """
 
 from collections.abc import Sequence

@@ -1,11 +1,11 @@
 """Updates a finished run of photos or embeddings, whose clusters keep their numbers and names.
 
-What is there now is the truth. Photos are those in the folders of the run and in others that are
-named: new files join the groups or make new ones, a moved or renamed file is the same photo, and
-deleted files leave. Photos of a folder that is not there stay; name the place to which it has
-moved. Embeddings come from --features: rows that are not in the file leave, and rows with another
-vector are placed anew; with --add its rows only join. changes.csv lists what has changed. What you
-have corrected or named holds.
+Photos: the folders of the run are read again, and the folders that you name. New photos join a
+group or make a new one, deleted photos leave, and a moved or renamed file is the same photo. If a
+whole folder is missing, its photos stay; if it has moved, name its new place. Embeddings:
+--features has all present rows. Rows that are not in the file leave, and a row with another vector
+is assigned again; with --add the rows are added, and none leaves. changes.csv lists what has
+changed. Your names and corrections stay.
 """
 
 from collections.abc import Sequence
