@@ -73,19 +73,6 @@ def test_number_of_clusters_given():
         assert fit(x, n_clusters=k).n_clusters_ == k
 
 
-def test_training_rows_keep_their_cluster_and_rows_do_not_affect_each_other():
-    x, truth = blobs((100,) * 4, gap=1.0)
-    model = fit(x[:300])
-    assert model.n_clusters_ > 1
-    np.testing.assert_array_equal(model.predict(x[:300]), model.labels_)
-    new = model.predict(x[300:])
-    assert adjusted_rand_score(truth[300:], new) > 0.9
-    np.testing.assert_array_equal(
-        model.predict_proba(x[350:351]), model.predict_proba(x[300:])[50:51]
-    )
-    np.testing.assert_allclose(model.predict_proba(x[300:]).sum(axis=1), 1)
-
-
 @pytest.mark.parametrize("most", [400, 350])  # The second: micro-clusters.
 @pytest.mark.parametrize("metric", smooth.METRICS)
 def test_the_order_of_the_rows_changes_nothing(metric, most, monkeypatch):
