@@ -39,17 +39,6 @@ def test_cuts_are_nested_partitions_of_which_the_labels_are_one():
     np.testing.assert_array_equal(model.cut(), model.labels_)
 
 
-def test_the_tree_of_clusters_is_the_top_of_the_tree():
-    x, _ = blobs((60,) * 5)
-    model = fit(x)
-    linkage = model._fit_.cluster_linkage()
-    assert linkage.shape == (4, 4)
-    assert linkage[-1, 3] == 5
-    for k in range(1, 6):
-        groups = hierarchy.fcluster(linkage, k, "maxclust")[model.labels_]
-        assert adjusted_rand_score(groups, model.cut(n_clusters=k)) == 1
-
-
 def test_heights_are_those_of_ward():
     """With one level of one cluster the tree is SciPy's; above clusters, sizes count."""
     x, _ = blobs((50, 50))
