@@ -7,7 +7,6 @@ import shutil
 
 import numpy as np
 import pytest
-from sklearn.metrics import adjusted_rand_score
 
 import cluster_jax
 from cluster_jax import SmoothTree
@@ -146,21 +145,6 @@ def test_new_images_follow_the_cut(fitted, features, tmp_path, capsys):
     assert "       1 image\nAssigned 1 image to 1 cluster;" in said
     (row,) = toy.table(tmp_path, "p.csv")
     assert int(row["cluster"]) == fitted.labels_[0]
-
-
-def test_many_images_are_condensed(make, fitted, features, workdir, monkeypatch):
-    monkeypatch.setattr(tree_fit, "MAX_ROWS", 200)
-    again = make(workdir=workdir, overrides={"eval.n_neighbors": 12}).fit(features)
-    leaves = again.results_["metrics"]["tree"]["rows_clustered"]
-    assert leaves <= 150
-    assert again.tree_.shape == (leaves - 1, 4)
-    assert again.labels_.shape == again.cut(n_clusters=9).shape == (COUNT,)
-    assert adjusted_rand_score(again.labels_, fitted.labels_) > 0.5  # Half as many rows.
-    assert np.mean(again.predict(features) == again.labels_) > 0.95
-    for k in (2, 3):
-        assert _is_union(again.cut(n_clusters=k), again.labels_)
-    with pytest.raises(InputError, match=f"n_clusters must be at most {leaves}; got 201"):
-        again.cut(n_clusters=201)
 
 
 @pytest.mark.parametrize("method", ["none", "tsne"])

@@ -159,12 +159,6 @@ def test_nearest_against_all_pairs(fitted, images):
         fitted.nearest(queries, 0)
 
 
-def test_an_array_cannot_be_exported(fitted, tmp_path):
-    with pytest.raises(InputError, match="must be images in files; got a run on arrays, of which"):
-        fitted.export(tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
 def test_clusters_of_outliers_are_not_counted(fitted):
     labels = np.repeat([0, 3, 4], [50, 38, 2])
     columns = fitted._run.columns.copy()

@@ -148,21 +148,6 @@ def test_tsne_refuses(workdir, tmp_path, refused, monkeypatch):
     assert "eval.reduce=umap" in sentence
 
 
-def test_workdirs_that_are_not_finished(workdir, tmp_path, refused):
-    images = f"--images={tmp_path}"
-    said = refused(predict.main, f"--workdir={tmp_path}/nowhere", images)
-    assert f"must be that of a finished run; got {tmp_path}/nowhere, which does not exist" in said
-    (tmp_path / "photos").mkdir()
-    said = refused(predict.main, f"--workdir={tmp_path}/photos", images)
-    assert "photos, which is no folder of a run: it has no config.json" in said
-    (workdir / "results.json").unlink()
-    np.save(tmp_path / "x.npy", toy.images(2)[0])
-    predict.main([f"--workdir={workdir}", f"--images={tmp_path}/x.npy"])  # No command reads it.
-    (workdir / "run-1.npz").unlink()
-    said = refused(predict.main, f"--workdir={workdir}", images)
-    assert "is not finished; run its command again" in said
-
-
 def test_an_encoder_that_is_missing_or_damaged_is_made_again(trained, workdir):
     """New images need no checkpoint and no training built again, only `encoder.npz`."""
     pixels, (_, config) = toy.images(5, seed=8)[0], trained

@@ -39,17 +39,6 @@ def test_cuts_are_nested_partitions_of_which_the_labels_are_one():
     np.testing.assert_array_equal(model.cut(), model.labels_)
 
 
-def test_the_tree_of_clusters_is_the_top_of_the_tree():
-    x, _ = blobs((60,) * 5)
-    model = fit(x)
-    linkage = model._fit_.cluster_linkage()
-    assert linkage.shape == (4, 4)
-    assert linkage[-1, 3] == 5
-    for k in range(1, 6):
-        groups = hierarchy.fcluster(linkage, k, "maxclust")[model.labels_]
-        assert adjusted_rand_score(groups, model.cut(n_clusters=k)) == 1
-
-
 def test_heights_are_those_of_ward():
     """With one level of one cluster the tree is SciPy's; above clusters, sizes count."""
     x, _ = blobs((50, 50))
@@ -71,19 +60,6 @@ def test_number_of_clusters_given():
     assert not fit(x, n_clusters=1).labels_.any()
     for k in (150, 399, 400):
         assert fit(x, n_clusters=k).n_clusters_ == k
-
-
-def test_training_rows_keep_their_cluster_and_rows_do_not_affect_each_other():
-    x, truth = blobs((100,) * 4, gap=1.0)
-    model = fit(x[:300])
-    assert model.n_clusters_ > 1
-    np.testing.assert_array_equal(model.predict(x[:300]), model.labels_)
-    new = model.predict(x[300:])
-    assert adjusted_rand_score(truth[300:], new) > 0.9
-    np.testing.assert_array_equal(
-        model.predict_proba(x[350:351]), model.predict_proba(x[300:])[50:51]
-    )
-    np.testing.assert_allclose(model.predict_proba(x[300:]).sum(axis=1), 1)
 
 
 @pytest.mark.parametrize("most", [400, 350])  # The second: micro-clusters.

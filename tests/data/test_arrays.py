@@ -47,14 +47,6 @@ def test_archive_keys(tmp_path, color, x, y):
     assert dataset.labels.dtype == np.int32
 
 
-def test_limit_takes_labels_along(tmp_path, color):
-    np.savez(tmp_path / "x.npz", images=color, labels=color[:, 0, 0, 0].astype(int))
-    dataset = load(tmp_path / "x.npz", limit=4)
-    assert dataset.size == 4
-    named = [int(dataset.label_names[label]) for label in dataset.labels]
-    np.testing.assert_array_equal(named, dataset.images[:, 0, 0, 0])
-
-
 def test_labels_are_numbered_from_zero(tmp_path, color):
     given = np.resize([7, 2**40, 3], len(color))
     np.savez(tmp_path / "x.npz", images=color, labels=given)

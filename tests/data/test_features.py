@@ -52,23 +52,6 @@ def test_archive_with_labels_names_and_files(tmp_path, rows, x, y):
     assert dataset.label_names == (("a", "b", "c") if x == "features" else ("0", "1", "2"))
 
 
-def test_csv_with_names(tmp_path):
-    (tmp_path / "x.csv").write_text("id,a,b\np,3,4\nq,1,0\n")
-    dataset = load(tmp_path / "x.csv")
-    np.testing.assert_allclose(dataset.images[:, 0], [[0.6, 0.8], [1, 0]], rtol=1e-6)
-    assert dataset.sources == ("p", "q")
-
-
-def test_limit_takes_labels_and_files_along(tmp_path, rows):
-    np.savez(tmp_path / "x.npz", features=rows, labels=np.arange(12), files=list("abcdefghijkl"))
-    dataset = load(tmp_path / "x.npz", limit=4)
-    assert dataset.size == 4
-    for row, label, name in zip(dataset.images, dataset.labels, dataset.sources, strict=True):
-        code = int(dataset.label_names[label])
-        assert name == "abcdefghijkl"[code]
-        np.testing.assert_allclose(row[0], unit(rows[code]), rtol=1e-6)
-
-
 def test_large_sets_stay_on_the_host(tmp_path, rows):
     np.save(tmp_path / "x.npy", rows)
     assert load(tmp_path / "x.npy", cache_mb=240e-6).images is not None
@@ -95,12 +78,6 @@ def test_one_sentence_for_other_arrays(tmp_path, values, message):
         features.load(toy.DATA, values)
     with pytest.raises(InputError, match="X must have no masked entries"):
         features.load(toy.DATA, np.ma.masked_array(np.eye(2), np.eye(2)))
-
-
-def test_files_name_each_row(tmp_path, rows):
-    np.savez(tmp_path / "x.npz", features=rows, files=["a"])
-    with pytest.raises(InputError, match="must name each of the 12 rows; got 1"):
-        load(tmp_path / "x.npz")
 
 
 def test_neighbors_are_the_most_similar_other_rows():
@@ -156,7 +133,6 @@ def test_new_features_have_the_columns_of_the_training(tmp_path, rows):
     ("arrays", "message"),
     [
         ({"label_names": np.array("a")}, "must name each of the labels 0 to 11; got 1 name"),
-        ({"files": np.array([b"a"] * 12)}, "ids must be distinct; got 'a' in the rows 0 and 1"),
         ({"label_names": ["a"]}, "must name each of the labels 0 to 11; got 1 name"),
     ],
 )
@@ -166,8 +142,6 @@ def test_one_sentence_for_other_names(tmp_path, rows, arrays, message):
         load(tmp_path / "x.npz")
 
 
-def test_other_files_are_refused(tmp_path):
+def test_a_folder_must_be_given():
     with pytest.raises(InputError, match=r"data\.dir must be a file of type .*; got none"):
         features.load(toy.DATA)
-    with pytest.raises(InputError, match=r"must be a file of type \.npy, .*; got \.txt"):
-        load(tmp_path / "x.txt")

@@ -51,17 +51,6 @@ def test_an_array_of_another_size_is_resized(tmp_path):
             assert _load(source).shape == (8, 8, 3)
 
 
-def test_unreadable_files_are_listed(tmp_path, color):
-    toy.save(tmp_path, color[:2])
-    (tmp_path / "broken.jpg").write_bytes(b"no image")
-    (tmp_path / "empty.jpg").touch()
-    found = _load(tmp_path)
-    assert found.sources == ("00.png", "01.png")
-    assert [name for name, _ in found.skipped] == ["broken.jpg", "empty.jpg"]
-    with pytest.raises(ValueError, match=r"got 1 of 1 that cannot be read: broken\.jpg \(not"):
-        _load(tmp_path / "broken.jpg")
-
-
 def test_class_folders_and_labels_are_ignored(tmp_path, color):
     for name in ("a", "b"):
         toy.save(tmp_path / name, color[:2])

@@ -62,10 +62,6 @@ def test_a_disk_that_fills_between_checkpoints(tmp_path, monkeypatch):
 def test_what_cannot_be_written_is_told_before_the_work(tmp_path, monkeypatch):
     monkeypatch.setattr(trainings, "build_stages", lambda *_: pytest.fail("long work first"))
     config = toy.config(toy.file(tmp_path))
-    (tmp_path / "file").write_text("mine")
-    for workdir in (tmp_path / "file", tmp_path / "file" / "run"):
-        with pytest.raises(InputError, match="is a file; choose another folder"):
-            pipeline.run_pipeline(config, workdir)
     with _mounted(tmp_path / "disk", "size=20m,ro") as folder:
         for workdir in (folder, folder / "new" / "run"):
             with pytest.raises(InputError, match="must be a folder that can be written; got one"):

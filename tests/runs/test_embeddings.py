@@ -125,27 +125,6 @@ def test_columns_of_a_data_frame_are_told_by_name(new, tmp_path):
         run.predict(x[["f1"]])
 
 
-def test_shards_are_read_in_blocks(tree, new, tmp_path, monkeypatch):
-    (tmp_path / "new").mkdir()
-    for i in range(5):
-        np.save(tmp_path / f"new/part_{i}.npy", new[2 * i : 2 * i + 2])
-    monkeypatch.setattr("cluster_jax.data.tables.LARGE", 1)
-    monkeypatch.setattr("cluster_jax.core.arrays._BLOCK", 24)
-    predict.main([f"--workdir={tree}", f"--features={tmp_path}/new", f"--out={tmp_path}/p.csv"])
-    found = [int(row["cluster"]) for row in toy.table(tmp_path, "p.csv")]
-    assert found == cluster_jax.load(tree).predict(new).tolist()
-
-
-def test_groups_at_another_cut(tree, rows, new):
-    run = cluster_jax.load(tree)
-    groups = run.cut(n_clusters=2)
-    assert len(np.unique(groups)) == 2
-    np.testing.assert_array_equal(run.predict(rows, n_clusters=2), groups)
-    of_cluster = dict(zip(run.labels_.tolist(), groups.tolist(), strict=True))
-    wanted = [of_cluster[label] for label in run.predict(new[:8]).tolist()]
-    assert run.predict(new[:8], n_clusters=2).tolist() == wanted
-
-
 def test_corrections_hold_for_new_rows(make, rows, new, tmp_path, capsys):
     np.save(tmp_path / "labels.npy", np.arange(N) % GROUPS)
     flags = ["--reduce=pca", f"--labels={tmp_path}/labels.npy"]

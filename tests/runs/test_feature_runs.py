@@ -195,13 +195,16 @@ class _Evaluation:
 
 
 def test_embed_resumes_with_the_same_rows(photos, tmp_path, monkeypatch):
+    """But not with those of other pixels."""
+    other = photos | {"data": photos["data"] | {"image_size": 40}}
     assert write_features(photos, tmp_path / "whole.npz") == ((40, 1280), [])
     whole = np.load(tmp_path / "whole.npz")["features"]
-    with monkeypatch.context() as patch:
-        _Evaluation(patch, stop=2)
-        with pytest.raises(KeyboardInterrupt):
-            write_features(photos, tmp_path / "x.npz")
-    assert not (tmp_path / "x.npz").exists()
+    for config in (other, photos):
+        with monkeypatch.context() as patch:
+            _Evaluation(patch, stop=2)
+            with pytest.raises(KeyboardInterrupt):
+                write_features(config, tmp_path / "x.npz")
+        assert not (tmp_path / "x.npz").exists()
     rest = _Evaluation(monkeypatch)
     write_features(photos, tmp_path / "x.npz")
     assert rest.counts == [8]
@@ -249,14 +252,3 @@ def test_a_run_goes_on_with_the_parts_of_its_embedding(photos, tmp_path, monkeyp
     assert rest.counts == [8]
     assert not folder.exists()
     np.testing.assert_array_equal(_embedding(workdir), _embedding(tmp_path / "whole"))
-
-
-def test_embed_makes_parts_of_other_pixels_again(photos, tmp_path, monkeypatch):
-    other = photos | {"data": photos["data"] | {"image_size": 40}}
-    with monkeypatch.context() as patch:
-        _Evaluation(patch, stop=2)
-        with pytest.raises(KeyboardInterrupt):
-            write_features(other, tmp_path / "x.npz")
-    whole = _Evaluation(monkeypatch)
-    write_features(photos, tmp_path / "x.npz")
-    assert whole.counts == [16, 16, 8]

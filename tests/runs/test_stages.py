@@ -417,17 +417,6 @@ def test_a_run_from_a_finished_run(whole, built, config, tmp_path, caplog):
     )
 
 
-def test_start_from_a_run_of_another_method(simclr, built):
-    weights = trainings.read_weights(simclr)
-    state = build.initial_state(built["ncl"].training)
-    started, said = trainings.start_from(state, weights, "ncl")
-    assert said == (
-        f"ncl starts from {simclr}: took backbone; new: head labeled, head novel; left: projector"
-    )
-    toy.assert_same(started.params["backbone"], weights.params["backbone"])
-    toy.assert_same(started.params["heads"], state.params["heads"])
-
-
 def test_init_from_a_run_of_another_network(simclr, config, tmp_path):
     made = config.copy_and_resolve_references()
     made.stages = {}

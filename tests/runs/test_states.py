@@ -471,10 +471,3 @@ def test_no_table_is_read_back(first, tmp_path, monkeypatch):
         tables.append(digests(run, "config.json"))
     assert {"predictions.csv", "assignments.csv", "changes.csv", "run-3.npz"} <= tables[0].keys()
     assert tables[0] == tables[1]
-
-
-def test_a_folder_of_an_older_version(run):
-    (run / "clusters.npz").write_bytes(b"x")
-    for use in (records.read, states.undo, states.correct, update.update_rows):
-        with pytest.raises(InputError, match="was written by an older version of cluster_jax"):
-            use(run)
