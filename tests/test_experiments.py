@@ -73,13 +73,16 @@ def test_the_table_of_the_readme_is_that_of_the_results():
     assert len(lines) == 8
     readme = (ROOT / "README.md").read_text()
     assert [line for line in lines if line not in readme] == []
-    # Another processor, and the one of the table.
-    for file in (registry.FOLDER / "digits" / "amd.jsonl", registry.RESULTS):
-        results = registry.stored(file)
-        runs = [cell.run for cell in registry.cells(registry.find("digits", "methods"), "config")]
-        first = [100 * results.find(run._asdict())["metrics"]["kmeans"]["acc"] for run in runs]
-        words = ", ".join(f"{x:.1f}" for x in first[:-1]) + f" and {first[-1]:.1f}"
-        assert words in " ".join(readme.split())
+    # Seed 0 on another processor, and on the one of the table.
+    runs = [cell.run for cell in registry.cells(registry.find("digits", "methods"), "config")]
+    first, again = (
+        [100 * results.find(run._asdict())["metrics"]["kmeans"]["acc"] for run in runs]
+        for results in map(
+            registry.stored, (registry.FOLDER / "digits/amd.jsonl", registry.RESULTS)
+        )
+    )
+    differences = np.abs(np.subtract(first, again))
+    assert f"differs by {differences.min():.1f} to {differences.max():.1f} points" in readme
 
 
 def test_pages_of_an_earlier_version_say_so():

@@ -61,6 +61,9 @@ class Table(NamedTuple):
         return "; ".join(f"{name}: {short(text)}" for name, text in parts.items() if text)
 
 
+_NO_TABLE = Table(None)
+
+
 class Labels(NamedTuple):
     """Labels as codes from 0, int32 `[n]`, and the name of each code."""
 
@@ -72,7 +75,7 @@ def read_rows(
     path: str,
     array: str | None = None,
     ids: str | None = None,
-    columns: Sequence[str] | None = None,
+    earlier: Table = _NO_TABLE,
 ) -> Table:
     """Reads features: `.npy`, `.npz`, `.csv`, `.parquet`, or a folder of `.npy` parts.
 
@@ -87,10 +90,10 @@ def read_rows(
         array: column of a table, or array of an `.npz`, with the features; None: as above, and of
             an `.npz` its only array, or `features`.
         ids: column or array of the ids of rows; None: that called `id`, and of an `.npz` the array
-            `ids` or `files`. Of `.npy` files a file of ids: `.npy`, `.npz` (the array `ids`,
+            `ids`, `id` or `files`. Of `.npy` files a file of ids: `.npy`, `.npz` (the array `ids`,
             `names`, `files`, or the only one), `.csv` of one column or `.txt`.
-        columns: titles of the columns of a table that are the features, such as `Table.columns` of
-            an earlier one; `array` has precedence. None: as above.
+        earlier: a table whose columns or array of features, and, of an `.npz`, whose array of ids
+            are read if the file has it; `array` and `ids` have precedence.
 
     Raises:
         InputError: the file is missing or damaged or of another type; a cell or a vector is missing
@@ -113,12 +116,13 @@ def read_rows(
         return Table(values, names, ids)
     file = existing(path, (".npy", ".npz", *SUFFIXES))
     if suffix in SUFFIXES:
-        return _read_columns(file, array, ids, columns)
-    more = () if ids is None else (ids,)
-    values, others, (name, *left_out) = read_arrays(path, ("features", "x"), array, more)
+        return _read_columns(file, array, ids, None if array else earlier.columns)
+    wanted = ("features", "x") if earlier.array is None else (earlier.array,)
+    more = [name for name in (ids, earlier.ids) if name is not None]
+    values, others, (name, *left_out) = read_arrays(path, wanted, array, more)
     if ids is not None and ids not in others:
         raise InputError(f"--ids must be an array of {path}; got {ids}")
-    ids = ids or next((key for key in ("ids", "files") if key in others), None)
+    ids = ids or next((key for key in (earlier.ids, "ids", "id", "files") if key in others), None)
     names = None if ids is None else _checked_ids(others[ids].tolist(), path, ids)
     if names is not None and len(names) != len(values):
         must = f"{ids} in {path} must name each of the {counted(len(values), 'row')}"

@@ -152,7 +152,8 @@ def run_table(results: Mapping[str, Any]) -> str:
         noun, group = "photos", "group"
     entries = {name: metrics.get(name) for name in ("knn", "linear_probe", "gradient_share")}
     entries |= {"images_per_second": results.get("images_per_second")}
-    sentences = [verdict(scores, noun, group)]
+    is_clear = scores.get("verdict") == "clear"
+    sentences = [f"The {group}s are clearly apart." if is_clear else verdict(scores, noun, group)]
     sentences += [f"watch: {finding['text']}" for finding in results.get("watch", ())]
     if discovery:
         entries["discovery"] = {**discovery, "novel": None, "undecided": None}  # said by `doubt`

@@ -151,7 +151,7 @@ def _columns(run: Run) -> dict[str, assignments.Column]:
     "cluster" is that of `eval.method`. "name" is the name of the present cluster, "found" the
     cluster that the algorithm found, "decided" is 1 if a person has decided the cluster of the row,
     and "since" is the update in which the row came. Columns of which the run knows nothing are left
-    out, and cells of rows that are not described are empty.
+    out. Cells of rows that are not described are empty, but for the probability.
     """
     columns: dict[str, assignments.Column] = {}
     if run.known is None:
@@ -166,9 +166,10 @@ def _columns(run: Run) -> dict[str, assignments.Column]:
     if run.made_by != "first":
         columns["found"] = run.columns["found"]
         columns["decided"] = run.columns["decided"]
-    if run.shares is not None:
-        columns["share"] = run.shares
     columns |= {title: _spread(run, cells) for title, cells in _described_columns(run).items()}
+    if run.shares is not None:
+        pairs = zip(columns["probability"], run.shares.tolist(), strict=True)
+        columns["probability"] = [share if cell == "" else cell for cell, share in pairs]
     if run.facts is not None and run.is_of_images:
         columns["taken"] = run.facts["taken"].astype(str)
         columns |= {title: run.facts[title] for title in ("width", "height", "bytes")}

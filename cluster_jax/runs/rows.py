@@ -217,23 +217,22 @@ def read_rows(
     """Reads new rows for a run of embeddings, see `tables.read_rows`.
 
     Args:
-        run: the run. If it is of a CSV or Parquet file and the new file is one, too, the columns of
-            features are those of the run, and so is that of the ids, unless `ids` names another.
+        run: the run. If it is of a CSV or Parquet file and the new file is one, too, its columns of
+            features and ids are read, and of an `.npz` its arrays.
         path: path of the file or folder.
-        array: column or array of the features in place of those of the run; None: as above.
-        ids: column, array or file of the ids; None: as above.
+        array: column or array of the features, in place of those of the run.
+        ids: column, array or file of the ids, in place of those of the run.
 
     Raises:
         InputError: the file cannot be used.
     """
     stored = run.results["provenance"]
     columns = stored["feature_columns"]
-    is_table = path.lower().endswith(tables.SUFFIXES)
-    if is_table and columns is not None and array is None:
-        of_run = {} if ids else {"--ids must": "--ids (by default that of the run) must"}
-        with checks.named(of_run):
-            return tables.read_rows(path, None, ids or stored["ids"], columns)
-    return tables.read_rows(path, array, ids)
+    earlier = tables.Table(None, None, stored["ids"], columns, array=stored["array"])
+    if path.lower().endswith(tables.SUFFIXES) and columns is not None and ids is None:
+        with checks.named({"--ids must": "--ids (by default that of the run) must"}):
+            return tables.read_rows(path, array, stored["ids"], earlier)
+    return tables.read_rows(path, array, ids, earlier)
 
 
 def _check_same_rows(workdir: epath.Path, file: str | None, hashed: str | None) -> None:
@@ -316,6 +315,7 @@ def _provenance(
         **files,
         "ids": features.ids,
         "feature_columns": features.columns,
+        "array": features.array,
         "columns_left_out": features.left_out,
         "rows": n,
         "columns": features.values.shape[1],

@@ -91,10 +91,10 @@ print("in 4 groups:", np.bincount(clusterer.cut(n_clusters=4)))
 # %% [markdown]
 # ## New photos
 #
-# `locate` assigns new photos to the groups. `is_novel` marks a photo if its nearest photo of the
-# fit is farther away than the nearest one of 95 % of the photos of the fit. It is a hint: here it
-# marks the coffee, and not the picture of noise. `nearest` finds the most similar photos: a new
-# photo on the left, the nearest ones beside it.
+# `locate` assigns new photos to the groups. `is_novel` marks photos that are unlike all photos of
+# the fit. It is a hint, and wrong for one in twenty photos: here it marks the picture of noise, but
+# also the coffee. `nearest` finds the most similar photos: a new photo on the left, the nearest
+# ones beside it.
 
 # %%
 noise = rng.integers(0, 256, (224, 224, 3), dtype=np.uint8)

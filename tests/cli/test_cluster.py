@@ -112,7 +112,7 @@ def test_files_of_a_run(files, run, method):
 
 
 def test_the_tree_is_the_default_and_takes_k(files, run):
-    run("x --workdir=found")
+    assert "\nThe clusters are clearly apart.\n" in run("x --workdir=found")
     metrics = io.read_json("found/results.json")["metrics"]["tree"]
     assert metrics["n_clusters"] == 3
     assert metrics["rows_clustered"] == 200

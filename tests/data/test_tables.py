@@ -42,7 +42,7 @@ def test_columns_of_numbers_and_ids(put):
         assert table.values.dtype == np.float64  # 2e9 as float32 would be another number
         assert (table.names, table.ids, table.columns) == (("a", "b", "c"), "id", ("x", "y", "z"))
         assert table.described == "features: x, y, z; ids of rows: id"
-        again = tables.read_rows(path, columns=("z", "x"))
+        again = tables.read_rows(path, earlier=tables.Table(None, columns=("z", "x")))
         np.testing.assert_array_equal(again.values, table.values[:, [2, 0]])
 
 
@@ -119,7 +119,7 @@ def test_a_parquet_file_that_is_cut(put, tmp_path):
     with pytest.raises(InputError, match=r"--array must be a column of .*, u, v; got w"):
         tables.read_rows(two, "w")
     with pytest.raises(InputError, match=r"column w of the run must be a column of .*; got w"):
-        tables.read_rows(two, columns=("w",))
+        tables.read_rows(two, earlier=tables.Table(None, columns=("w",)))
 
 
 def test_numbers_are_features_whatever_their_order(put):

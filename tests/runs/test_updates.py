@@ -218,14 +218,22 @@ def test_a_decision_is_about_the_row_of_that_id(named, tmp_path):
     assert (found["b"], found["c"]) == ((made, "1"), (own, "0"))
 
 
-@pytest.mark.parametrize(("title", "expected"), [("sku", "sku"), ("cluster", "row")])
-def test_the_key_keeps_its_title_where_no_column_of_ours_has_it(tmp_path, title, expected):
-    x, file, out = rows(20, 20), tmp_path / "x.parquet", tmp_path / "out"
+@pytest.mark.parametrize(
+    ("file", "title", "expected"),
+    [("x.parquet", "sku", "sku"), ("x.parquet", "cluster", "row"), ("x.npz", "sku", "sku")],
+)
+def test_the_key_keeps_its_title_where_no_column_of_ours_has_it(tmp_path, file, title, expected):
+    """Afterwards, columns and arrays are those of the run."""
+    x, file, out = rows(20, 20), tmp_path / file, tmp_path / "out"
     keys = [f"a\\{i} & 'é'" for i in range(40)]
-    parquet.write_table(pyarrow.table({title: keys, "vector": x.tolist()}), file)
+    if file.suffix == ".npz":
+        np.savez(file, vector=x, year=np.arange(40), **{title: keys})
+    else:
+        parquet.write_table(pyarrow.table({title: keys, "vector": x.tolist()}), file)
     flags = [f"--features={file}", "--reduce=pca", "--report=no", "--quiet"]
-    cluster.main([*flags, f"--ids={title}", f"--workdir={out}"])
+    cluster.main([*flags, "--array=vector", f"--ids={title}", f"--workdir={out}"])
     predict.main([f"--workdir={out}", f"--features={file}", "--quiet"])
+    update.main([f"--workdir={out}", f"--features={file}", "--quiet", "--report=no"])
     for name in ("assignments.csv", "predictions.csv"):
         assert list(toy.table(out, name)[0])[:2] == [expected, "cluster"]
         assert [row[expected] for row in toy.table(out, name)] == [*map(escaped, keys)]
