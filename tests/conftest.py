@@ -98,6 +98,12 @@ def keys():
 
 
 @pytest.fixture
+def rng():
+    """NumPy's: each shape of a draw by JAX would be compiled."""
+    return np.random.default_rng(20261121)
+
+
+@pytest.fixture
 def x64():
     """Float64 for the duration of a test."""
     with jax.enable_x64(True):

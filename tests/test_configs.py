@@ -8,7 +8,6 @@ import re
 
 import pytest
 from ml_collections import ConfigDict
-from PIL import Image
 
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
@@ -116,21 +115,6 @@ def test_config_says_what_it_is(name):
     assert f"--config=configs/{name}.py" in text
 
 
-def test_images_of_a_folder_are_only_embedded(tmp_path):
-    pictures, _ = toy.images(160, channels=3)
-    for i, pixels in enumerate(pictures):
-        Image.fromarray(pixels).resize((80, 64)).save(tmp_path / f"{i}.png")
-    config = load_config("images")
-    config.data.dir = str(tmp_path)
-    parsed = parse_config(config)
-    assert isinstance(parsed, PhotosConfig)
-    assert not {"train", "method", "nrcc", "augment"} & parsed.values.keys()
-    inputs = build.load_photos(parsed)
-    assert parsed.data.image_size == 224
-    assert inputs.dataset.shape[2] == 3
-    assert inputs.dataset.labels is None
-
-
 def test_missing_and_spare_keys_are_named(tmp_path):
     config = config_json(toy.config(toy.file(tmp_path)))
     for section in ("data", "augment", "network", "method", "nrcc", "optimizer", "train", "eval"):
@@ -182,21 +166,6 @@ def test_bad_values_get_one_sentence(tmp_path, section, values, message):
         pipeline.run_pipeline(config, tmp_path / "run")
     assert "\n" not in str(error.value)
     assert not (tmp_path / "run").exists()
-
-
-def test_bandwidth_from_the_command_line_is_a_string(tmp_path):
-    config = config_json(toy.config(toy.file(tmp_path)))
-    config["eval"]["bandwidth"] = "0.5"
-    toy.built(config)
-    for bad in ("wide", "-1", "nan", "0"):
-        config["eval"]["bandwidth"] = bad
-        with pytest.raises(InputError, match=f"'auto' or a number.*{bad}"):
-            toy.built(config)
-
-
-def test_unknown_config_is_named():
-    with pytest.raises(InputError, match=r"got 'nrcc_digitz'; did you mean nrcc_digits"):
-        find_config("nrcc_digitz")
 
 
 def test_a_file_with_the_name_of_a_config_is_not_run(tmp_path, monkeypatch):

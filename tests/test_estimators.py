@@ -229,10 +229,7 @@ def test_bad_settings(images, tmp_path, options, message):
     ("source", "message"),
     [
         (np.zeros((90, 64)), r"images in X must have shape .*got \[90 x 64\]"),
-        (np.full((90, 8, 8), np.inf), "must be uint8 or floats .* from inf to inf"),
-        (np.zeros((90, 8, 8), int), "must be uint8"),
         ("no/such/folder", "^X must be an existing folder of images"),
-        ("no/such/file.npy", "file.npy must be an existing file"),
     ],
 )
 def test_bad_images(source, message):

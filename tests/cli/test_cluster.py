@@ -12,7 +12,6 @@ import pytest
 import cluster_jax
 from cluster_jax.cli import cluster, exit_codes, predict, update
 from cluster_jax.core import devices, io
-from cluster_jax.core.checks import InputError
 from cluster_jax.data import tables
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.options import ClusterOptions
@@ -321,12 +320,6 @@ def test_late_trouble_is_one_sentence_too(files, not_clustered, monkeypatch):
 
     monkeypatch.setattr(clusters, "find", full)
     assert "no space left" in not_clustered("x", code=1)
-
-    def too_large(*arguments, **options):
-        raise InputError("coordinates are too large")
-
-    monkeypatch.setattr(clusters, "find", too_large)
-    assert not_clustered("x") == "error: coordinates are too large"
 
 
 def test_names_and_labels_belong_to_what_is_finished(files):

@@ -138,9 +138,16 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, refused, m
     shutil.copy(photos / "01.png", photos / "000.png")  # came later, and is in no table
     report.main([str(out), f"--corrections={corrections}", f"--export={linked}"])
     assert capsys.readouterr().out.startswith("corrections  2 moved, 1 named\n")
-    called = {**report_data.suggested_names(results), to: "striped"}.values()
-    assert {path.name for path in linked.iterdir()} == {*called, "copies"}
     assert (linked / "striped" / "00.png").is_symlink()
+    kept = {row["image"]: row["keep"] for row in toy.table(out, "duplicates.csv")}
+    names = {row["image"]: row["name"] for row in toy.table(out)}
+    wanted = {(i, "copies" if kept.get(i) == "0" else name) for i, name in names.items()}
+    found = {(file.resolve().name, file.parent.name) for file in linked.glob("*/*")}
+    assert found == wanted
+    called = {**report_data.suggested_names(results), to: "striped"}.values()
+    assert {folder for _, folder in found} == {*called, "copies"}
+    for folder, said in ((photos, "be new or empty"), (photos / "out", "outside of the images'")):
+        assert said in refused(report.main, str(out), f"--export={folder}")
     page = Page((out / "report.html").read_text())
     assert "49 photos, 3 groups" in page.text
     assert page.record["map"]["sheets"][0]["uri"].startswith("data:image/")

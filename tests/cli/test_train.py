@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from cluster_jax.cli import flags, report, train
+from cluster_jax.cli import flags, train
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
@@ -40,36 +40,6 @@ def test_an_array_file_from_the_shell(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(loop, "train", lambda *_, **__: pytest.fail("trained again"))
     train.main(flags)
     assert "is finished" in capsys.readouterr().out
-
-
-def test_export_of_a_finished_run(tmp_path, monkeypatch, capsys, refused):
-    """The files of a folder; a finished run is not trained again."""
-    pixels, photos = toy.images(40)[0], tmp_path / "photos"
-    toy.save(photos / "a", pixels[:20])
-    toy.save(photos, pixels[20:])
-    monkeypatch.chdir(tmp_path)
-    flags = (*TINY, "--config.data.name=folder", "--config.data.dir=photos")
-    train.main(flags)
-    assert "is finished" not in capsys.readouterr().out
-    monkeypatch.setattr(loop, "train", lambda *_, **__: pytest.fail("trained again"))
-    train.main(flags)
-    assert "is finished" in capsys.readouterr().out
-    (workdir,) = (tmp_path / "runs").iterdir()
-    for folder, message in {
-        "photos": "must be new or empty",
-        "photos/out": "outside of the images' folder",
-    }.items():
-        assert message in refused(report.main, str(workdir), f"--export={folder}")
-    report.main([str(workdir), "--export=first"])
-    rows = toy.table(workdir)
-    links = list((tmp_path / "first").glob("*/*"))
-    assert all(link.is_symlink() for link in links)
-    found = {(str(f.resolve().relative_to(tmp_path / "photos")), f.parent.name) for f in links}
-    width = max(2, len(str(max(int(row["cluster"]) for row in rows))))
-    wanted = {r["image"]: f"cluster_{r['cluster'].zfill(width)}" for r in rows}
-    copies = toy.table(workdir, "duplicates.csv")
-    wanted |= {copy["image"]: "copies" for copy in copies if copy["keep"] == "0"}
-    assert found == set(wanted.items())
 
 
 @every_row(

@@ -13,12 +13,6 @@ pytestmark = pytest.mark.usefixtures("x64")
 ASSIGNED = np.array([2, 0, 2, 4, 2, 0, 1], np.int32)  # 3 is empty, 1 and 4 have one member
 
 
-@pytest.fixture
-def rng():
-    """NumPy's: each shape of a draw by JAX would be compiled."""
-    return np.random.default_rng(20261121)
-
-
 def draw(rng, *shape):
     return rng.normal(size=shape)
 

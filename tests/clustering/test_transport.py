@@ -10,11 +10,6 @@ from tests.rows import every_row
 
 
 @pytest.fixture
-def rng():
-    return np.random.default_rng(0)
-
-
-@pytest.fixture
 def scores(rng):
     return rng.uniform(-1, 1, (60, 4))
 

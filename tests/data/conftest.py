@@ -17,11 +17,6 @@ def real_data():
 
 
 @pytest.fixture
-def rng():
-    return np.random.default_rng(314159)
-
-
-@pytest.fixture
 def write(tmp_path, rng):
     """Writes random images of (height, width) as `name`; returns their uint8 RGB values."""
 

@@ -260,6 +260,7 @@ X = np.ones((5, 4))
         (X, {"metric": "cosine", "reduce": "pca"}, "metric must be 'euclidean' for gridshift"),
         (X, {"n_components": 0}, "n_components must be at least 1; got 0"),
         (X, {"bandwidth": 0.0}, "bandwidth must be .*; got 0.0"),
+        (X, {"bandwidth": "nan"}, "bandwidth must be 'auto' or a number.*nan"),
         (X, {"n_clusters": 3}, "n_clusters must be left out for GridShift"),
         (X, {"method": "kmeans"}, "n_clusters must be given for k-means; got none"),
         (X, {"method": "kmeans", "n_clusters": 6}, "n_clusters must be between 1 and 5"),

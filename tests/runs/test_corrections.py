@@ -18,6 +18,7 @@ from cluster_jax.runs import run as records
 from tests import toy
 from tests.report.test_report import Page, points_of
 from tests.rows import every_row
+from tests.runs.heaps import digests
 
 # Three heaps of 30, 20 and 10 rows: the clusters 0, 1 and 2.
 FIRST = np.eye(3)[np.repeat([0, 1, 2], [30, 20, 10])] * 9
@@ -35,11 +36,6 @@ def save(run, name="c.json", state=None, **said):
 def correct(run, *flags):
     command.main([str(run), *flags])
     return records.read(run)
-
-
-def content(run):
-    files = [path for path in run.rglob("*") if path.is_file() and path.name != "lock"]
-    return {path.name: path.read_bytes() for path in files}
 
 
 def test_each_kind_of_decision(first):
@@ -197,14 +193,14 @@ def test_a_moved_row_is_none_of_the_most_typical_ones(run):
 
 
 def test_the_command(run, capsys, refused):
-    before, rows = content(run), toy.table(run)
+    before, rows = digests(run), toy.table(run)
     assert records.read(run).state in Page((run / "report.html").read_text()).record.values()
     for said, message in (
         ({"labels": {"0": 1, "1": 9}}, "labels must name clusters of the run; got 9"),
         ({"state": "0" * 12, "wrong": [1]}, "must be of one of the last states of"),
     ):
         assert message in refused(command.main, str(run), save(run, **said))
-    assert content(run) == before, "nothing is applied of a bad file"
+    assert digests(run) == before, "nothing is applied of a bad file"
     correct(run, save(run, labels={"0": 1}, wrong=[59]))
     assert capsys.readouterr().out.splitlines() == [
         "corrections  1 moved, 1 in no cluster",
@@ -223,17 +219,17 @@ def test_the_command(run, capsys, refused):
     assert "corrections  2 named" in capsys.readouterr().out
     assert [row["name"] for row in toy.table(run)][:2] == ["b<b>", "Rock & Roll's"]
     assert "b<b>" not in (run / "report.html").read_text()
-    whole = content(run)
+    whole = digests(run)
     for flags in ([], [save(run, names={"1": "b<b>"})]):
         correct(run, *flags)
         assert "corrections  nothing new; in force: 2 decided, 2 named\n" in capsys.readouterr().out
-        assert content(run) == whole
+        assert digests(run) == whole
     for flag, message in (("--name=5", "a number and a name"), ("--name=9=x", "clusters of the")):
         assert message in refused(command.main, str(run), flag)
     # Each is taken back, the last one first.
     for _ in range(2):
         update.main([f"--workdir={run}", "--undo"])
-    now = content(run)
+    now = digests(run)
     assert {name: now[name] for name in ("assignments.csv", "run-1.npz")} == {
         name: before[name] for name in ("assignments.csv", "run-1.npz")
     }
@@ -261,22 +257,22 @@ def test_later_files_of_a_page_have_all_of_the_earlier_ones(run):
 
 
 def test_a_file_that_decides_nothing_is_told_so(run, capsys):
-    before, flag = content(run), save(run)
+    before, flag = digests(run), save(run)
     correct(run, flag)
     said = "corrections  none: no row was moved, confirmed or taken out, and no cluster named or"
     assert capsys.readouterr().out.startswith(said)
-    assert content(run).keys() == before.keys()
+    assert digests(run).keys() == before.keys()
 
 
 def test_a_state_that_cannot_be_written_changes_nothing(run, monkeypatch, refused):
-    before, flag = content(run), save(run, wrong=[3])
+    before, flag = digests(run), save(run, wrong=[3])
 
     def failing(*arguments, **options):
         raise OSError("disk full")
 
     monkeypatch.setattr(io, "write_arrays", failing)
     assert "disk full" in refused(command.main, str(run), flag, code=1)
-    assert content(run) == before
+    assert digests(run) == before
 
 
 def test_later_files_of_a_page_after_another_change(run):

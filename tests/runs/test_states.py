@@ -1,7 +1,6 @@
 """States of a run: written and read again, corrected, updated, taken back, killed at any moment."""
 
 import dataclasses
-import hashlib
 import json
 import os
 import shutil
@@ -21,6 +20,7 @@ from cluster_jax.runs import finish, states, store, update
 from cluster_jax.runs import run as records
 from cluster_jax.runs import workdir as workdirs
 from tests import toy
+from tests.runs import heaps
 from tests.runs.heaps import rows
 
 N, GROUPS = 100, 4
@@ -76,10 +76,7 @@ def assert_same(one, other):
 
 def digests(run, *left_out):
     """What is in each file; the features that an undone update has added stay."""
-    files = sorted(path for path in run.rglob("*") if path.is_file())
-    left_out = {"lock", "features.npy", *left_out}
-    kept = [path for path in files if path.name not in left_out]
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in kept}
+    return heaps.digests(run, "features.npy", *left_out)
 
 
 def test_a_state_is_read_as_it_was_written(run, monkeypatch):

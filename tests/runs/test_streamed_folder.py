@@ -51,9 +51,3 @@ def test_files_without_a_row(tmp_path, config, caplog):
     embedding = io.read_arrays(workdir / "embedding.npz")
     assert np.flatnonzero(embedding["unreadable"]).tolist() == list(BAD)
     assert json.loads((workdir / "images.json").read_text())["size"] == 64
-
-
-def test_too_many(tmp_path, config):
-    config.data.max_corrupt_fraction = 0.04
-    with pytest.raises(ValueError, match=r"data\.max_corrupt_fraction = 0\.04 of them; got 3"):
-        pipeline.run_pipeline(config, tmp_path / "run")

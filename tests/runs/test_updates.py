@@ -1,6 +1,5 @@
 """`cluster-jax update` of embeddings: rows that come, leave and change, ids, bad input."""
 
-import hashlib
 import json
 
 import numpy as np
@@ -17,7 +16,7 @@ from cluster_jax.runs import update as updates
 from cluster_jax.runs import workdir as workdirs
 from tests import toy
 from tests.cli.test_output import check_keys
-from tests.runs.heaps import rows
+from tests.runs.heaps import digests, rows
 
 FIRST = rows(30, 30, 30, 30)
 
@@ -29,11 +28,6 @@ def updated(run, x, *flags):
 
 def ids(run):
     return [int(row["cluster"]) for row in toy.table(run)]
-
-
-def digests(run):
-    files = [path for path in run.iterdir() if path.is_file() and path.name != "lock"]
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def test_rows_that_are_added(run, capsys):

@@ -35,11 +35,6 @@ def params(rng):
     }
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(20261121)
-
-
 def flat(tree, prefix=""):
     for name, value in tree.items():
         if isinstance(value, dict):
