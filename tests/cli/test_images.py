@@ -110,6 +110,16 @@ def _needs_its_photos(run, refused, *flags):
     assert not (run / "report.html").exists()
 
 
+def _exported(run, folder):
+    """The folders of an export, in which each photo has the place that the tables say."""
+    kept = {row["image"]: row["keep"] for row in toy.table(run, "duplicates.csv")}
+    names = {row["image"]: row["name"] for row in toy.table(run)}
+    wanted = {(i, "copies" if kept.get(i) == "0" else name) for i, name in names.items()}
+    found = {(file.resolve().name, file.parent.name) for file in folder.glob("*/*")}
+    assert found == wanted
+    return {name for _, name in found}
+
+
 def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, refused, monkeypatch):
     opened = []
     monkeypatch.setattr(images.webbrowser, "open", opened.append)
@@ -139,13 +149,8 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, refused, m
     report.main([str(out), f"--corrections={corrections}", f"--export={linked}"])
     assert capsys.readouterr().out.startswith("corrections  2 moved, 1 named\n")
     assert (linked / "striped" / "00.png").is_symlink()
-    kept = {row["image"]: row["keep"] for row in toy.table(out, "duplicates.csv")}
-    names = {row["image"]: row["name"] for row in toy.table(out)}
-    wanted = {(i, "copies" if kept.get(i) == "0" else name) for i, name in names.items()}
-    found = {(file.resolve().name, file.parent.name) for file in linked.glob("*/*")}
-    assert found == wanted
     called = {**report_data.suggested_names(results), to: "striped"}.values()
-    assert {folder for _, folder in found} == {*called, "copies"}
+    assert _exported(out, linked) == {*called, "copies"}
     for folder, said in ((photos, "be new or empty"), (photos / "out", "outside of the images'")):
         assert said in refused(report.main, str(out), f"--export={folder}")
     page = Page((out / "report.html").read_text())
