@@ -97,7 +97,7 @@ def test_a_loss_in_a_loop_of_ones_own(keys):
 def test_pages_are_no_longer_than_they_are_to_be():
     words = [len(page.read_text().split()) for page in PAGES[1:]]
     assert words[0] <= 1500
-    assert sum(words[1:]) <= 6000
+    assert sum(words[1:]) <= 6200
     assert len((ROOT / "CONTRIBUTING.md").read_text().splitlines()) <= 120
 
 

@@ -41,7 +41,7 @@ of clusters is known, at least roughly; PCL and SwAV have many more prototypes t
 
 **In any program.** Inside `jax.shard_map`, `jax.pmap` or `jax.vmap` a loss takes the name of the
 axis that holds the batch; arrays that are sharded over a mesh need none. NaN in, NaN out. The guide
-in `experiments/tutorials` has a table of what is tested.
+in `experiments/guide` has a table of what is tested.
 
 **Novel classes** (`neighborhood_contrast`, `supervised_contrast`, `pairwise_bce`, `hard_negatives`
 and others) are NCL's, for images of which some classes have labels.

@@ -4,6 +4,7 @@ The features of a run are the rows of its first embedding, if it has images, fol
 `FEATURES`, which grows. Rows never move or change: a state of the run says which of them it has.
 """
 
+import contextlib
 import io as streams
 import os
 import zlib
@@ -82,11 +83,17 @@ def read(workdir: epath.Path, config: Mapping[str, Any], known: tuple[int, int])
             raise io.DamagedFile(workdir / workdirs.TRAIN_EMBEDDING, "it is not there")
         embedding = readable_rows(io.read_arrays(workdir / workdirs.TRAIN_EMBEDDING))
         parts.append(embedding[config["eval"]["features"]])
-    # Of images, a state before the first update needs none of these rows.
-    if FEATURES in there and (known[0] or not parts):
-        parts.append(_mapped(workdir))
-        if checksum(parts[-1][: known[0]]) != known[1]:
+    if FEATURES in there:
+        try:
+            # Also those that an undone update has added: `append` writes after them.
+            rows = _mapped(workdir)
+        except io.DamagedFile:
+            if known[0] or not parts:
+                raise
+            rows = parts[0][:0]  # A state of images before the first update needs none of them.
+        if checksum(rows[: known[0]]) != known[1]:
             raise io.DamagedFile(workdir / FEATURES, "its rows do not match their checksum")
+        parts.append(rows)
     if not parts:
         return None
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -95,17 +102,21 @@ def read(workdir: epath.Path, config: Mapping[str, Any], known: tuple[int, int])
 def append(workdir: epath.Path, rows: NDArray) -> None:
     """Appends rows `[m, d]` to `FEATURES`, in place, in the dtype of the file.
 
-    They have as many columns as the rows of the file. If there is no such file, one is made, in the
-    dtype of the rows. The number of rows in the header is written last, so that the file is valid
+    They have as many columns as the rows of the file. If there is no such file, or it is damaged,
+    so that the state that `read` has returned has none of its rows, one is made, in the dtype of
+    the rows. The number of rows in the header is written last, so that the file is valid
     at any time; bytes that a killed process left after the rows are overwritten. The header, 128
     bytes, is written at once.
     """
     path = workdir / FEATURES
-    known = _mapped(workdir) if path.exists() else rows[:0]
+    known = rows[:0]
+    if path.exists():
+        with contextlib.suppress(io.DamagedFile):
+            known = _mapped(workdir)
     count = len(known)
     rows = np.ascontiguousarray(rows, known.dtype)
     header = _header(rows, count + len(rows))
-    if not path.exists():
+    if not count:
         io.write(path, _header(rows, 0))
     with open(path, "r+b") as file:
         file.seek(len(header) + count * rows.dtype.itemsize * int(np.prod(rows.shape[1:])))

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from cluster_jax.cli import images, predict, report, update
@@ -58,6 +59,7 @@ def test_new_renamed_and_deleted_files(place, capsys, refused):
     update.main([f"--workdir={run}", "more"])
     changed = "6 photos are new; 1 photo is gone; 1 photo is moved or renamed"
     assert f"{changed}." in capsys.readouterr().out
+    features = _features(run)
     now = {row["image"]: row for row in toy.table(run)}
     assert len(now) == 45
     assert now["photos/sub 5.png"]["cluster"] == before["05.png"]
@@ -85,6 +87,19 @@ def test_new_renamed_and_deleted_files(place, capsys, refused):
     assert not (run / "changes.csv").exists()
     said = "must have an update or corrections to take back; got none"
     assert said in refused(update.main, f"--workdir={run}", "--undo")
+    # Others of the photos than before the undo: their features are theirs.
+    for name in sorted(os.listdir(place / "more"))[:4]:
+        (place / "more" / name).unlink()
+    update.main([f"--workdir={run}", "more"])
+    again = _features(run)
+    assert len(again) == 41
+    for name in again:
+        np.testing.assert_allclose(again[name], features[name], atol=1e-5)
+
+
+def _features(run):
+    read = records.read(run)
+    return dict(zip(map(os.path.basename, read.names), read.all_features, strict=True))
 
 
 def test_what_a_person_said_holds_for_renamed_photos(place, monkeypatch):
@@ -163,6 +178,8 @@ def test_folders_that_are_away_or_have_moved(place, capsys, refused, monkeypatch
     os.truncate(place / "cut/features.npy", 100)
     update.main([f"--workdir={place}/cut", "--undo", "--report=no"])
     assert len(toy.table(place, "cut/assignments.csv")) == 40
+    update.main([f"--workdir={place}/cut", "more", "--report=no"])
+    assert len(records.read(place / "cut").all_features) == 52
     more.rename(place / "disk")
     more.mkdir()  # where it is mounted
     (place / "photos" / "01.png").unlink()
