@@ -66,7 +66,7 @@ for month in ("01", "02", "03", "04", "05", "06"):
 # %%
 now = load("run")
 cat = now.labels_[now.files_.index("00_chelsea_00.png")]
-print(states.correct("run", names=[(str(cat), "Chelsea")])[0].splitlines()[0])
+print(states.correct("run", names={str(cat): "Chelsea"})[0].splitlines()[0])
 
 # %% [markdown]
 # ## July to December
