@@ -192,7 +192,7 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
                 different run.
         """
         config, name = self._build_config(has_classes=y is not None)
-        with self._printing():
+        with self._working():
             dataset = _training_images(X, config)
         datasets.warn(dataset.notes)
         if y is not None:
@@ -205,7 +205,7 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
             weakref.finalize(self, shutil.rmtree, workdir, ignore_errors=True)
         else:
             workdir = pathlib.Path(self.workdir).expanduser()
-        with self._printing():
+        with self._working():
             begin.run_pipeline(config, workdir, name, dataset, report=images is None)
             self._set_run(records.read(workdir), images)
         if skipped := [name for name, _ in self._run.skipped if not name.endswith("/")]:
@@ -274,7 +274,7 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
                 f"folders must be paths of folders or files; got {type(other[0]).__name__}: "
                 "predict places images, and fit(all of them) finds clusters anew"
             )
-        with self._printing():
+        with self._working():
             updates.update_photos(
                 workdir,
                 [os.fspath(folder) for folder in folders],
@@ -323,7 +323,7 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
         run = self._fitted()
         if page.is_published(run, with_report=True):
             return pathlib.Path(shutil.copyfile(run.workdir / workdirs.REPORT, path))
-        with self._printing():
+        with self._working():
             text = page.render(run, self._images)
         io.write(path, text.encode("utf-8", "backslashreplace"))
         return pathlib.Path(path)
@@ -350,7 +350,7 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
         shutil.copytree(run.workdir, path, dirs_exist_ok=True)
         copy = dataclasses.replace(run, workdir=epath.Path(path))
         if not page.is_published(copy, with_report=True) and not page.is_away(run):
-            with self._printing():
+            with self._working():
                 page.publish(copy, with_report=True, dataset=self._images)
         return path
 
@@ -458,27 +458,25 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
         self.tree_ = self.probabilities_ = None
 
     def _printing(self) -> contextlib.AbstractContextManager[None]:
-        """Prints progress if `verbose`; logs warnings alone otherwise."""
-        return _CALLS.entered(_printing(self.verbose))
+        """Prints progress if `verbose`."""
+        return _PRINTING.entered(logs.printing()) if self.verbose else contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def _working(self) -> Iterator[None]:
+        """Prints progress if `verbose`, in calls that import much.
+
+        The filters of warnings stay as they are, which imports change, and so do the handlers of
+        the root logger: with one of Orbax's, an application's `basicConfig` would do nothing.
+        """
+        handlers = logging.root.handlers[:]
+        try:
+            with warnings.catch_warnings(), self._printing():
+                yield
+        finally:
+            logging.root.handlers[:] = handlers
 
 
-_CALLS = logs.Shared()
-
-
-@contextlib.contextmanager
-def _printing(verbose: bool) -> Iterator[None]:
-    """Prints progress, or logs warnings alone.
-
-    The filters of warnings stay as they are, which imports change, and so do the handlers of the
-    root logger: with one of Orbax's, an application's `basicConfig` would do nothing.
-    """
-    shown = logs.printing() if verbose else logs.level(logging.WARNING)
-    handlers = logging.root.handlers[:]
-    try:
-        with warnings.catch_warnings(), shown:
-            yield
-    finally:
-        logging.root.handlers[:] = handlers
+_PRINTING = logs.Shared()  # of all calls that print, in whatever thread
 
 
 def _training_images(X: Images, config: ConfigDict) -> Dataset:

@@ -16,7 +16,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted, natural
 
 # Optional arrays of a file that describe the rows of its main array.
-ROW_METADATA = ("labels", "y", "label_names", "files", "names", "ids", "id")
+ROW_METADATA = ("labels", "y", "label_names", "files", "names", "ids")
 
 
 def existing(path: str | None, kinds: tuple[str, ...]) -> pathlib.Path:

@@ -90,10 +90,10 @@ def read_rows(
         array: column of a table, or array of an `.npz`, with the features; None: as above, and of
             an `.npz` its only array, or `features`.
         ids: column or array of the ids of rows; None: that called `id`, and of an `.npz` the array
-            `ids`, `id` or `files`. Of `.npy` files a file of ids: `.npy`, `.npz` (the array `ids`,
+            `ids` or `files`. Of `.npy` files a file of ids: `.npy`, `.npz` (the array `ids`,
             `names`, `files`, or the only one), `.csv` of one column or `.txt`.
-        earlier: a table whose columns or array of features, and, of an `.npz`, whose array of ids
-            are read if the file has it; `array` and `ids` have precedence.
+        earlier: a table whose columns of features are read, or, of an `.npz`, whose arrays of
+            features and ids, and no other one of ids; `array` and `ids` have precedence.
 
     Raises:
         InputError: the file is missing or damaged or of another type; a cell or a vector is missing
@@ -122,11 +122,14 @@ def read_rows(
     values, others, (name, *left_out) = read_arrays(path, wanted, array, more)
     if ids is not None and ids not in others:
         raise InputError(f"--ids must be an array of {path}; got {ids}")
-    ids = ids or next((key for key in (earlier.ids, "ids", "id", "files") if key in others), None)
-    names = None if ids is None else _checked_ids(others[ids].tolist(), path, ids)
-    if names is not None and len(names) != len(values):
-        must = f"{ids} in {path} must name each of the {counted(len(values), 'row')}"
-        raise InputError(f"{must}; got {len(names):,}")
+    known = ("ids", "files") if earlier.array is None else (earlier.ids,)
+    ids = ids or next((key for key in known if key in others), None)
+    names = None
+    if ids is not None:
+        if others[ids].shape != (len(values),):
+            must = f"{ids} in {path} must name each of the {counted(len(values), 'row')}"
+            raise InputError(f"{must}; got shape {others[ids].shape}")
+        names = _checked_ids(others[ids].tolist(), path, ids)
     values = as_floats(values, path)
     return Table(values, names, ids, left_out=tuple(left_out), others=others, array=name)
 

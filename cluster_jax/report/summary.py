@@ -103,8 +103,8 @@ def verdict(metrics: Mapping[str, Any], noun: str, group: str = "cluster") -> st
         return f"No clear answer: the {noun} may form one {group} or none (see the report)."
     return (
         f"No clear answer: the {clusters} a best guess. Their silhouette is {gap:.2f} higher than "
-        f"it would be without {group}s; clear is about {CLEAR_GAP} or more, with few {noun} "
-        f"between the {group}s."
+        f"it would be without {group}s. A clear answer needs about {CLEAR_GAP} by a safe margin, "
+        f"and few {noun} between the {group}s."
     )
 
 

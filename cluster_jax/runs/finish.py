@@ -342,10 +342,11 @@ def described(run: Run) -> Run:
     labels = run.labels[rows]
     decided = run.columns["decided"][rows]
     is_in = labels != NO_CLUSTER
-    _, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    ids, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     means = arrays.cluster_means(x, codes)
     features = run.features if run.store is not None else x
-    is_small = (sizes < min(MIN_CLUSTER_ROWS, sizes.max()))[codes]
+    largest = sizes[ids != NO_CLUSTER].max(initial=0)
+    is_small = (sizes < min(MIN_CLUSTER_ROWS, largest))[codes]
     is_small &= ~np.isin(labels, list(run.held))
     origins = run.results["provenance"].get("number_of_clusters", {})
     if origins.get(run.method) == "given" or run.known is not None:
@@ -359,10 +360,15 @@ def described(run: Run) -> Run:
     if run.probabilities is None or not isinstance(run.placer, ByTree):
         return run
     ids, leaves = placing.coded(run.labels[run.placer.sample])
-    around = membership.shares(run.placer.smoother, leaves)[run.placer.leaves[rows]]
-    sure = membership.of_known_rows(ids, labels, around)
+    around = membership.shares(run.placer.smoother, leaves)
+    sure = membership.of_known_rows(ids, labels, around[run.placer.leaves[rows]])
+    shares = None
+    if run.shares is not None:
+        of_all = membership.of_known_rows(ids, run.labels, around[run.placer.leaves])
+        shares = np.where(run.columns["decided"], 1.0, of_all.probabilities).astype(np.float32)
     return dataclasses.replace(
         run,
+        shares=shares,
         probabilities=np.where(decided, 1.0, sure.probabilities),
         second_labels=np.where(decided, NO_CLUSTER, sure.second_labels),
         second_probabilities=np.where(decided, 0.0, sure.second_probabilities),

@@ -168,8 +168,7 @@ def _columns(run: Run) -> dict[str, assignments.Column]:
         columns["decided"] = run.columns["decided"]
     columns |= {title: _spread(run, cells) for title, cells in _described_columns(run).items()}
     if run.shares is not None:
-        pairs = zip(columns["probability"], run.shares.tolist(), strict=True)
-        columns["probability"] = [share if cell == "" else cell for cell, share in pairs]
+        columns["probability"] = run.shares
     if run.facts is not None and run.is_of_images:
         columns["taken"] = run.facts["taken"].astype(str)
         columns |= {title: run.facts[title] for title in ("width", "height", "bytes")}

@@ -228,7 +228,7 @@ def read_rows(
     """
     stored = run.results["provenance"]
     columns = stored["feature_columns"]
-    earlier = tables.Table(None, None, stored["ids"], columns, array=stored["array"])
+    earlier = tables.Table(None, None, stored["ids"], columns, array=stored.get("array"))
     if path.lower().endswith(tables.SUFFIXES) and columns is not None and ids is None:
         with checks.named({"--ids must": "--ids (by default that of the run) must"}):
             return tables.read_rows(path, array, stored["ids"], earlier)

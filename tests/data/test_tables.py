@@ -180,8 +180,14 @@ def test_ids_of_arrays(tmp_path):
     with pytest.raises(InputError, match=r"must hold an array .*; got y"):
         tables.read_rows(path)
     np.savez(path, features=np.eye(3), files=["a", "b"])
-    with pytest.raises(InputError, match=r"files in .* must name each of the 3 rows; got 2"):
+    with pytest.raises(InputError, match=r"files in .* each of the 3 rows; got shape \(2,\)"):
         tables.read_rows(path)
+    np.savez(path, features=np.eye(3), id="run 17", ids=["a", "b", "c"], key=["x", "y", "z"])
+    assert tables.read_rows(path).names == ("a", "b", "c")
+    earlier = tables.read_rows(path, ids="key")
+    assert tables.read_rows(path, earlier=earlier).names == ("x", "y", "z")
+    np.savez(path, features=np.eye(3), ids=["a", "b", "c"])
+    assert tables.read_rows(path, earlier=earlier).names is None, "other ids are not those"
     np.save(tmp_path / "x.npy", np.eye(3))
     with pytest.raises(InputError, match="id must be a file of type"):
         tables.read_rows(str(tmp_path / "x.npy"), ids="id")

@@ -81,8 +81,8 @@ def test_a_best_guess_is_told():
     metrics = {"verdict": "unclear", "gap": 0.186, "n_clusters": 13}
     assert summary.verdict(metrics, "rows") == (
         "No clear answer: the 13 clusters are a best guess. Their silhouette is 0.19 higher than "
-        "it would be without clusters; clear is about 0.3 or more, with few rows between the "
-        "clusters."
+        "it would be without clusters. A clear answer needs about 0.3 by a safe margin, and few "
+        "rows between the clusters."
     )
     # GridShift has no such figure.
     said = summary.verdict({"verdict": "unclear", "n_clusters": 13}, "images")

@@ -236,6 +236,9 @@ def test_a_place_on_the_page_of_a_sample(tmp_path, monkeypatch):
     assert row > 50
     assert np.flatnonzero(after.columns["decided"]).tolist() == [row]
     assert after.labels[row] == GROUPS
+    certain = [line["probability"] for line in toy.table(run)]
+    assert certain[row] == "1"
+    assert all(0 < float(probability) <= 1 for probability in certain), "also of rows not shown"
 
 
 def test_what_a_person_has_decided_holds_in_updates(run):
@@ -431,6 +434,10 @@ def test_a_merge_is_one_correction_and_names_are_as_they_are(run):
 def test_rows_may_all_be_wrong(run):
     found = corrected(run, said_by(run, wrong=list(range(22)))).results["metrics"]["tree"]
     assert (found["n_clusters"], found["n_large"]) == (GROUPS, GROUPS - 1), "three rows are left"
+    _, one_of_each = np.unique(records.read(run, 1).labels, return_index=True)
+    most = said_by(run, wrong=np.setdiff1d(np.arange(N), one_of_each).tolist())
+    found = corrected(run, most).results["metrics"]["tree"]
+    assert found["n_clusters"] == found["n_large"] == GROUPS - 1, "no cluster is larger"
     after = corrected(run, said_by(run, wrong=list(range(N))), with_report=True)
     assert set(after.labels.tolist()) == {-1}
     assert (after.place(FIRST).labels == -1).all()
