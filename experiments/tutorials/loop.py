@@ -84,8 +84,8 @@ def step(gradient_of, params, stats, opt_state, key, batch):
 
 
 # %% [markdown]
-# The gradient treats the third view and its projection as constants. So the loss may rise at first,
-# although each step follows the gradient.
+# `nrcc_views` takes the projection of the third view for a constant, without a gradient. Therefore
+# the loss that is printed may rise at first.
 #
 # ## The loop
 
@@ -201,5 +201,6 @@ print(f"NNX: the loss falls: {nnx_history[-1] < nnx_history[0]}")
 #
 # - Another sampler: `samplers.hmc(potential, leapfrog_steps=5, step_size=0.05)` in place of
 #   `samplers.sghmc(potential)`, or more steps by `samplers.sample(..., iterations=3)`.
-# - Another loss: `losses.byol_views`, `losses.barlow_twins`, `losses.kernel_info_nce_views`.
+# - Another loss, such as `losses.barlow_twins(za, zb)` or
+#   `losses.kernel_info_nce_views(za, zb, kernel=losses.Kernel())`.
 # - The package's own training step does this for every method: [a method of your own](method.md).
