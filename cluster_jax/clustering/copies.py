@@ -114,10 +114,10 @@ def _equal_by_chance(x: Rows, order: NDArray) -> float:
 
 
 def digests(x: Rows) -> NDArray:
-    """Returns a hash of each row `[n, d]`, uint64 `[n]`, the same for equal rows of one dtype.
+    """Returns a hash of each row `[n, d]`, uint64 `[n]`, the same for equal rows of any dtype.
 
     Sorted by the hash, rows are in an order that looks random and depends on their values alone. 0
-    and -0 are equal.
+    and -0 are equal. A row is hashed as float32 if that is exact, else as float64.
 
     Example:
         >>> first, second, third = digests(np.array([[2.0], [1.0], [2.0]]))
@@ -126,8 +126,12 @@ def digests(x: Rows) -> NDArray:
     """
     result = np.empty(x.shape[0], np.uint64)
     for part in blocks(*x.shape):
-        rows = np.asarray(x[part])
-        rows = np.ascontiguousarray(rows + 0.0 if rows.dtype.kind == "f" else rows)  # one zero
-        keys = [hashlib.blake2b(row, digest_size=8).digest() for row in rows]
+        rows = np.ascontiguousarray(x[part], np.float64) + 0.0  # one zero
+        with np.errstate(over="ignore"):
+            single = rows.astype(np.float32)
+        is_exact = (single == rows).all(axis=1).tolist()
+        pairs = zip(is_exact, single, rows, strict=True)
+        values = (short if exact else long for exact, short, long in pairs)
+        keys = [hashlib.blake2b(row, digest_size=8).digest() for row in values]
         result[part] = np.frombuffer(b"".join(keys), np.uint64)
     return result

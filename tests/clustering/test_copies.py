@@ -70,6 +70,15 @@ def test_the_order_of_the_rows_does_not_matter():
     np.testing.assert_array_equal(group[order], moved)
 
 
+def test_the_dtype_of_the_same_numbers_does_not_matter():
+    """Of a rounded column, noise is added in an order that depends on the numbers alone."""
+    x = np.round(kinds()[0])
+    models = [SmoothTree("cosine").fit(x.astype(dtype)) for dtype in ("i2", "f4", "f8")]
+    for model in models[1:]:
+        np.testing.assert_array_equal(model.labels_, models[0].labels_)
+        np.testing.assert_array_equal(model.linkage_, models[0].linkage_)
+
+
 def test_rows_that_are_equal_by_chance_are_no_copies():
     """A thousand rows on a grid of a hundred points have a density, which copies would not."""
     grid = np.random.default_rng(0).integers(0, 10, size=(1000, 2))
