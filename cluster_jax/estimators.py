@@ -139,8 +139,8 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
             with classes.
         distances_: float64 `[n]`, distance to the center of the assigned cluster, see
             `clustering.base.Assignment`; for classes, Euclidean between unit features.
-        outliers_: bool `[n]`, images of clusters too small to count, of which a given number has
-            none; False for images of known classes.
+        outliers_: bool `[n]`, images of clusters too small to count. There are none if the number
+            of clusters was given. False for images of known classes.
         n_clusters_: number of clusters, without those too small to count; of novel classes the
             nonempty ones.
         files_: path of each image relative to the folder; its number in a sequence; None for an
@@ -148,8 +148,9 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
         results_: content of `results.json`: metrics and their provenance.
         events_: what the last update has done to each cluster, see
             `cluster_jax.clustering.numbering.Event`.
-        linkage_: tree of the clusters `np.unique(labels_)`, for `cut_tree(linkage_, n_groups)`: of
-            `tree_` above them, or by the likeness of their mean features. It has no leaf for -1.
+        linkage_: tree of the clusters `np.unique(labels_)`, for `cut_tree(linkage_, n_groups)`: the
+            part of `tree_` above the clusters, or without a tree, one of their mean features. It
+            has no leaf for -1.
     """
 
     labels_: NDArray

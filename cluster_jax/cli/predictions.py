@@ -124,8 +124,7 @@ def _written(
     if run.known is not None:
         del columns["distance"]
         columns = {"class" if title == "cluster" else title: c for title, c in columns.items()}
-    is_free = run.key not in columns and (run.is_of_images or names is not None)
-    title = run.key if is_free else "row"
+    title = run.key if run.is_of_images or names is not None else "row"
     io.write(out, assignments.to_csv({title: names or range(len(placed.labels)), **columns}))
     sizes = collections.Counter(placed.labels.tolist())
     values = {

@@ -48,8 +48,9 @@ class SmoothTree(ClusterMixin, BaseEstimator):
     Attributes:
         labels_: int64 `[n]`, clusters by size, the largest is 0; after `partial_fit` the numbers
             stay. -1: the row is in no cluster, because it is zero and has no cosine.
-        probabilities_: float64 `[n]`, of each row's cluster. `predict_proba` gives the same, except
-            for rows that the fit has changed: rows of micro-clusters, and of rounded columns.
+        probabilities_: float64 `[n]`, of each row's cluster. `predict_proba` gives the same, but
+            not if the fit has condensed the rows (above 16,000), or has added noise to columns of
+            rounded numbers.
         second_labels_: int64 `[n]`, the most probable other cluster, -1 without one. It is the more
             probable one for about 5 % of the rows of photos, which lie between two clusters.
         second_probabilities_: float64 `[n]`.
@@ -124,7 +125,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return self
 
     def partial_fit(self, X: ArrayLike, y: None = None) -> Self:
-        """Adds the rows of `X` to those so far, of which all results are then; `y` is ignored.
+        """Adds rows; afterwards all results are of the old and the new rows. `y` is ignored.
 
         All rows are clustered again, in their order, and the clusters keep their numbers, see
         `numbering`. Above 16,000 rows, one row of its micro-cluster replaces each earlier row. A
@@ -152,8 +153,8 @@ class SmoothTree(ClusterMixin, BaseEstimator):
     def cut(self, *, n_clusters: int | None = None) -> NDArray:
         """Returns the labels int64 `[n]` of another cut of the tree; without arguments `labels_`.
 
-        Groups are numbered by size, the largest is 0; only unions of clusters after `partial_fit`
-        are numbered by their cluster of the lowest number. Rows in no cluster stay -1.
+        Groups are numbered by size, the largest is 0. After `partial_fit`, a union of clusters has
+        the lowest of their numbers. Rows in no cluster stay -1.
 
         Args:
             n_clusters: number of groups, 1 to m, else it is a `ValueError`. Fewer groups than

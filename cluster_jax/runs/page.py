@@ -174,8 +174,8 @@ def _columns(run: Run) -> dict[str, assignments.Column]:
         columns |= {title: run.facts[title] for title in ("width", "height", "bytes")}
     if run.updates:
         columns["since"] = run.columns["since"]
-    title = "row" if run.key in columns else run.key
-    return {title: range(len(run.columns)) if run.names is None else run.names, **columns}
+    assert run.key not in columns
+    return {run.key: range(len(run.columns)) if run.names is None else run.names, **columns}
 
 
 def _described_columns(run: Run) -> dict[str, assignments.Column]:

@@ -46,6 +46,11 @@ COLUMNS = np.dtype(
 )
 # What is known of an image or row that has left, about which a person has said something.
 DEPARTED = np.dtype([*COLUMNS.descr, ("digest", "u1", 32)])
+# Titles of columns that a table of embeddings may have beside the ids.
+_TITLES = {
+    "cluster", "name", "found", "decided", "since", "distance", "outlier", "map_x", "map_y", "map_z",
+    "probability", "second_cluster", "second_probability", "kmeans_cluster", "novelty", "is_novel",
+}  # fmt: skip
 # Attributes of a run that its state does not store, or stores in a form of their own. Of the others
 # arrays are stored as they are, and all else as JSON.
 _APART = ("workdir", "number", "store", "names", "placer", "named", "held", "duplicates")
@@ -206,13 +211,14 @@ class Run:
         """Title of the column of tables that names the images or rows.
 
         It is "image" for images. For embeddings it is the title of the user's column of ids, or
-        "row" if they are numbered or their ids are in a file of their own.
+        "row" if they are numbered, their ids are in a file of their own, or a column of the tables
+        has that title.
         """
         if self.is_of_images or self.names is None:
             return "image" if self.is_of_images else "row"
         stored = self.results["provenance"]
         is_file = not stored["features"].lower().endswith((".npz", *tables.SUFFIXES))
-        return "row" if is_file else stored["ids"]
+        return "row" if is_file or stored["ids"] in _TITLES else stored["ids"]
 
     @property
     def labels(self) -> NDArray:

@@ -201,6 +201,5 @@ print(f"NNX: the loss falls: {nnx_history[-1] < nnx_history[0]}")
 #
 # - Another sampler: `samplers.hmc(potential, leapfrog_steps=5, step_size=0.05)` in place of
 #   `samplers.sghmc(potential)`, or more steps by `samplers.sample(..., iterations=3)`.
-# - Another loss, such as `losses.barlow_twins(za, zb)` or
-#   `losses.kernel_info_nce_views(za, zb, kernel=losses.Kernel())`.
+# - Another loss, such as `losses.barlow_twins(za, zb)`.
 # - The package's own training step does this for every method: [a method of your own](method.md).

@@ -214,7 +214,7 @@ def test_a_decision_is_about_the_row_of_that_id(named, tmp_path):
 
 @pytest.mark.parametrize(
     ("file", "title", "expected"),
-    [("x.parquet", "sku", "sku"), ("x.parquet", "cluster", "row"), ("x.npz", "sku", "sku")],
+    [("x.parquet", "sku", "sku"), ("x.parquet", "name", "row"), ("x.npz", "sku", "sku")],
 )
 def test_the_key_keeps_its_title_where_no_column_of_ours_has_it(tmp_path, file, title, expected):
     """Afterwards, columns and arrays are those of the run."""
