@@ -48,8 +48,9 @@ COLUMNS = np.dtype(
 DEPARTED = np.dtype([*COLUMNS.descr, ("digest", "u1", 32)])
 # Titles of columns that a table of embeddings may have beside the ids.
 _TITLES = {
-    "cluster", "name", "found", "decided", "since", "distance", "outlier", "map_x", "map_y", "map_z",
-    "probability", "second_cluster", "second_probability", "kmeans_cluster", "novelty", "is_novel",
+    "cluster", "name", "found", "decided", "since", "distance", "outlier", "map_x", "map_y",
+    "map_z", "probability", "second_cluster", "second_probability", "kmeans_cluster", "novelty",
+    "is_novel",
 }  # fmt: skip
 # Attributes of a run that its state does not store, or stores in a form of their own. Of the others
 # arrays are stored as they are, and all else as JSON.
