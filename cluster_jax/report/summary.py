@@ -152,7 +152,7 @@ def run_table(results: Mapping[str, Any]) -> str:
         noun, group = "photos", "group"
     entries = {name: metrics.get(name) for name in ("knn", "linear_probe", "gradient_share")}
     entries |= {"images_per_second": results.get("images_per_second")}
-    is_clear = scores.get("verdict") == "clear"
+    is_clear = shown(metrics) == "tree" and scores.get("verdict") == "clear"
     sentences = [f"The {group}s are clearly apart." if is_clear else verdict(scores, noun, group)]
     sentences += [f"watch: {finding['text']}" for finding in results.get("watch", ())]
     if discovery:

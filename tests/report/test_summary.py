@@ -22,7 +22,7 @@ def test_small_clusters_are_counted_apart(found, shown):
             "data": {"name": "digits"},
         },
         "metrics": {
-            "gridshift": {**found, **SCORES, "outliers": 3},
+            "gridshift": {**found, **SCORES, "outliers": 3, "verdict": "clear"},
             "kmeans": {"n_clusters": 10, **SCORES},
             "knn": {"5": None},
             "linear_probe": None,
