@@ -1,7 +1,7 @@
 """Which runs make which table of the papers, and what the papers print in it.
 
 The tables are in `experiments/PAPER/tables.yaml`: named variants, each the fields of `Variant` and
-which other it is `from`, and the rows, `[name, variant, score, line, printed]`; scales and sets
+which other it is `from`, and the rows, `[name, variant, score, printed]`; scales and sets
 are in `experiments/sets.yaml`. This module turns a table and a scale into runs, whose results are
 lines of a file.
 """
@@ -84,14 +84,13 @@ class Row(NamedTuple):
         name: as in the paper.
         variant: what is trained.
         score: which scores of the run: "kmeans", "gridshift", "discovery.novel", ...
-        line: where it is printed, in `papers/PAPER.txt`, whose lines stand in for pages; 0: not.
-        printed: what the paper prints, a word for each metric of each set, "-" for an empty one.
+        printed: what the paper prints, a word for each metric of each set, "-" for an empty one;
+            "": nothing.
     """
 
     name: str
     variant: Variant
     score: str
-    line: int = 0
     printed: str = ""
 
 
@@ -105,7 +104,7 @@ class Table(NamedTuple):
             the first one.
         rows: in the order of the paper.
         protocol: of the paper.
-        source: line of the caption in `papers/PAPER.txt`.
+        source: the table or figure of the paper, "Table A1"; several here can be parts of one.
     """
 
     title: str
@@ -113,7 +112,7 @@ class Table(NamedTuple):
     sets: list[str]
     rows: list[Row]
     protocol: str
-    source: int = 0
+    source: str = ""
 
 
 class Cell(NamedTuple):

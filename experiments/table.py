@@ -210,7 +210,7 @@ def pages(paper: str, numbers: list[str], scale: str, seeds: list[int], results:
         values, runs, gaps = collect(chosen, scale, seeds, results)
         if runs:
             kind = number.replace("figure", "Figure ") if "figure" in number else f"Table {number}"
-            source = f"The paper (papers/{paper}.txt, line {chosen.source}): {chosen.protocol}."
+            source = f"The paper ({chosen.source}): {chosen.protocol}."
             parts = [
                 f"## {paper} {kind}: {chosen.title}",
                 f"{command.format(number)}. Mean ± standard deviation; scores in percent.",

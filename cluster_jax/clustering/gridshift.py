@@ -7,7 +7,7 @@ the choice were set on one half of generated data sets; `experiments/log.md` com
 others on the other half.
 
 References:
-    NRCC, papers/nrcc.txt, section 3.6.
+    Enhancing Contrastive Clustering with Negative Pair-guided Regularization (NRCC), section 3.6.
     Kumar et al., GridShift: A Faster Mode-seeking Algorithm for Image Segmentation and Object
     Tracking, CVPR 2022.
 """
