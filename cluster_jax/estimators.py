@@ -37,8 +37,8 @@ from cluster_jax.runs import begin, export, page
 from cluster_jax.runs import run as records
 from cluster_jax.runs import update as updates
 from cluster_jax.runs import workdir as workdirs
-from cluster_jax.runs.config import config_json, parse_config
 from cluster_jax.runs.run import Nearest, Run
+from cluster_jax.training.config import config_json, parse_config
 
 
 class _OfRun(abc.ABC):

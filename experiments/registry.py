@@ -19,7 +19,7 @@ from ml_collections import ConfigDict
 
 from cluster_jax.core import config as configs
 from cluster_jax.core.checks import InputError
-from cluster_jax.runs.config import config_json
+from cluster_jax.training.config import config_json
 from experiments.tables import Lines
 
 PAPERS = ("nrcc", "ncc", "cueco", "kernel_infonce", "ncl")

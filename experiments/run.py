@@ -36,7 +36,7 @@ from cluster_jax.data import datasets
 from cluster_jax.data.images import DataConfig, subset
 from cluster_jax.runs import begin as pipeline
 from cluster_jax.runs import workdir as workdirs
-from cluster_jax.runs.config import config_json
+from cluster_jax.training.config import config_json
 from cluster_jax.training.loop import Preempted
 from experiments import registry, table, tables
 from experiments.registry import Run

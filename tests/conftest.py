@@ -28,8 +28,7 @@ from cluster_jax.core import mesh as meshes
 from cluster_jax.encoding import encoder
 from cluster_jax.nets import pretrained
 from cluster_jax.nets.backbones import efficientnet_lite
-from cluster_jax.runs import build
-from cluster_jax.training import loop
+from cluster_jax.training import build, loop
 from cluster_jax.training import state as states
 
 # Modules that take longest, in this order: the first to start, so that of two processes none waits

@@ -14,8 +14,9 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import config_names, find_config, load_config
 from cluster_jax.evaluation import options
 from cluster_jax.runs import begin as pipeline
-from cluster_jax.runs import build, trainings
-from cluster_jax.runs.config import PhotosConfig, config_json, parse_config
+from cluster_jax.runs import trainings
+from cluster_jax.training import build
+from cluster_jax.training.config import PhotosConfig, config_json, parse_config
 from experiments.benchmark import topology
 from tests import toy
 from tests.rows import every_row

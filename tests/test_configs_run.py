@@ -17,8 +17,8 @@ import pytest
 from cluster_jax.core import io
 from cluster_jax.core.config import config_names
 from cluster_jax.runs import begin as pipeline
-from cluster_jax.runs.config import config_json
 from cluster_jax.training import progress
+from cluster_jax.training.config import config_json
 from tests import toy
 
 pytestmark = pytest.mark.usefixtures("one_device", "traced_once")

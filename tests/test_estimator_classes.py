@@ -5,7 +5,7 @@ import pytest
 
 import cluster_jax
 from cluster_jax.estimators import ImageClusterer
-from cluster_jax.runs.config import config_json
+from cluster_jax.training.config import config_json
 from tests import toy
 
 # A few steps leave the novel head undecided, of which `fit` warns.

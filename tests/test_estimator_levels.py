@@ -19,7 +19,7 @@ from cluster_jax.estimators import ImageClusterer
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.evaluate import evaluate
 from cluster_jax.runs import page
-from cluster_jax.runs.config import parse_config
+from cluster_jax.training.config import parse_config
 from tests import toy
 from tests.report.test_report import Page
 

@@ -25,7 +25,7 @@ from cluster_jax.nets import network
 from cluster_jax.nets.config import NetworkConfig
 from cluster_jax.runs import begin
 from cluster_jax.runs import workdir as workdirs
-from cluster_jax.runs.config import RunConfig, parse_config, parse_training
+from cluster_jax.training.config import RunConfig, parse_config, parse_training
 from tests import toy
 from tests.nets import test_safetensors
 from tests.nets.test_pretrained import TIMM, lite2, lite_module

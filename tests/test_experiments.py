@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cluster_jax.core.config import load_config
-from cluster_jax.runs.config import parse_config
+from cluster_jax.training.config import parse_config
 from experiments import peers, registry, run, table, tables
 from experiments.benchmark import step
 from tests.rows import every_row

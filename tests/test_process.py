@@ -20,7 +20,8 @@ import numpy as np, scipy.stats, sklearn.cluster, umap  # They set filters.
 before = state()
 import cluster_jax
 from cluster_jax import ImageClusterer, SmoothTree
-from cluster_jax.runs import run, build
+from cluster_jax.runs import run
+from cluster_jax.training import build
 from cluster_jax.training import checkpoint
 
 def compare(when):

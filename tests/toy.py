@@ -10,8 +10,8 @@ from PIL import Image
 
 from cluster_jax.core.config import load_config
 from cluster_jax.data.datasets import DataConfig
-from cluster_jax.runs import build
-from cluster_jax.runs.config import parse_config
+from cluster_jax.training import build
+from cluster_jax.training.config import parse_config
 from cluster_jax.training.loop import TrainingRun
 
 SIDE = 8

@@ -32,8 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         config, _ = flags.read_config(args.config, overrides, args.encoder)
 
         from cluster_jax.core import devices
-        from cluster_jax.runs.config import config_json
         from cluster_jax.runs.features import write_features
+        from cluster_jax.training.config import config_json
 
         devices.use_cores(config.get("eval", {}).get("batch_size", 0))
         devices.join()

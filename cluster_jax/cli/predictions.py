@@ -22,8 +22,8 @@ from cluster_jax.report import assignments, summary
 from cluster_jax.runs import export
 from cluster_jax.runs import rows as embeddings
 from cluster_jax.runs import run as records
-from cluster_jax.runs.config import parse_config
 from cluster_jax.runs.run import Run
+from cluster_jax.training.config import parse_config
 
 
 def predict(

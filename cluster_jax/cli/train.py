@@ -35,7 +35,7 @@ def run(
     from cluster_jax.core import devices
     from cluster_jax.runs import begin
     from cluster_jax.runs import workdir as workdirs
-    from cluster_jax.runs.config import config_json, parse_config
+    from cluster_jax.training.config import config_json, parse_config
 
     parse_config(config, name)
     train = config.get("train", {})

@@ -25,11 +25,11 @@ from cluster_jax.runs import finish, page, photos, start, trainings
 from cluster_jax.runs import run as records
 from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
-from cluster_jax.runs.build import Inputs
-from cluster_jax.runs.config import AnyConfig, PhotosConfig, RunConfig, parse_config
 from cluster_jax.runs.run import Run
 from cluster_jax.runs.store import Store
 from cluster_jax.training import checkpoint
+from cluster_jax.training.build import Inputs
+from cluster_jax.training.config import AnyConfig, PhotosConfig, RunConfig, parse_config
 from cluster_jax.training.progress import read_log
 
 

@@ -27,11 +27,10 @@ from cluster_jax.encoding.embed import (
     readable_rows,
 )
 from cluster_jax.encoding.encoder import Encoder
-from cluster_jax.runs import build
 from cluster_jax.runs import workdir as workdirs
-from cluster_jax.runs.build import BuiltRun
-from cluster_jax.runs.config import AnyConfig, RunConfig, parse_config
-from cluster_jax.training import checkpoint
+from cluster_jax.training import build, checkpoint
+from cluster_jax.training.build import BuiltRun
+from cluster_jax.training.config import AnyConfig, RunConfig, parse_config
 
 # Sections and keys of a config on which features depend.
 _OF_FEATURES = ("data", "augment", "network", "encoder")

@@ -30,11 +30,11 @@ from cluster_jax.report.duplicates import Duplicates
 from cluster_jax.report.report_data import GONE
 from cluster_jax.runs import novel, provenance
 from cluster_jax.runs import workdir as workdirs
-from cluster_jax.runs.build import Inputs
-from cluster_jax.runs.config import AnyConfig
 from cluster_jax.runs.run import COLUMNS, Run
 from cluster_jax.runs.store import Embeddings
 from cluster_jax.training import watch
+from cluster_jax.training.build import Inputs
+from cluster_jax.training.config import AnyConfig
 
 
 class Found(NamedTuple):

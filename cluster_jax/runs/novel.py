@@ -12,10 +12,10 @@ from cluster_jax.discovery import scores as discovery
 from cluster_jax.discovery.scores import Discovery, NetworkOutputs
 from cluster_jax.evaluation.options import EvalConfig
 from cluster_jax.runs import workdir as workdirs
-from cluster_jax.runs.build import Inputs
-from cluster_jax.runs.config import AnyConfig, RunConfig
 from cluster_jax.runs.run import Run
 from cluster_jax.runs.store import Embeddings
+from cluster_jax.training.build import Inputs
+from cluster_jax.training.config import AnyConfig, RunConfig
 
 
 def with_n_classes(config: AnyConfig, dataset: Dataset) -> EvalConfig:

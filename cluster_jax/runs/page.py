@@ -27,8 +27,8 @@ from cluster_jax.report import assignments, duplicates, report
 from cluster_jax.report.report_data import GONE, Changes, ReportData
 from cluster_jax.runs import finish, start
 from cluster_jax.runs import workdir as workdirs
-from cluster_jax.runs.config import PhotosConfig, parse_config
 from cluster_jax.runs.run import Run
+from cluster_jax.training.config import PhotosConfig, parse_config
 
 # The gray that stands for an image whose file is gone.
 GRAY = 128

@@ -1,22 +1,26 @@
 """A run of photos: a pretrained network embeds them. Nothing is trained."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
+from typing import Any
 
 from etils import epath
 
+from cluster_jax.core import io
 from cluster_jax.core import mesh as meshes
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.encoding.embed import Batch, Parts
 from cluster_jax.encoding.embed import embed as embed_batches
 from cluster_jax.encoding.encoder import Encoder
-from cluster_jax.runs import build, start
+from cluster_jax.runs import start
 from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
-from cluster_jax.runs.build import Inputs
-from cluster_jax.runs.config import PhotosConfig
 from cluster_jax.runs.features import forward_of
 from cluster_jax.runs.store import Store
+from cluster_jax.training import build
+from cluster_jax.training.build import Inputs
+from cluster_jax.training.config import PhotosConfig
 
 
 def prepare(
@@ -49,12 +53,22 @@ def prepare(
             stores.begin(store, inputs, {})
             return inputs
         encoder = build.encoder_of(config)
-        stores.begin(store, inputs, build.describe_encoder(encoder))
+        stores.begin(store, inputs, _describe(encoder))
         embed_all = functools.partial(embed, inputs, encoder)
         stores.write(store, workdirs.TRAIN_EMBEDDING, encoder.checksum, embed_all)
         return inputs
 
     return store, make
+
+
+def _describe(encoder: Encoder) -> dict[str, Any]:
+    """Returns what `images.json` says of the encoder of photos, as JSON values.
+
+    They are "preprocessing", and the checksum of the weights under the key `workdir.WEIGHTS`.
+    """
+    assert encoder.preprocessing is not None
+    prepared = io.plain(dataclasses.asdict(encoder.preprocessing))
+    return {"preprocessing": prepared, workdirs.WEIGHTS: encoder.checksum}
 
 
 def embed(inputs: Inputs[PhotosConfig], encoder: Encoder, kept: Parts | None = None) -> Batch:

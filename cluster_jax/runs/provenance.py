@@ -15,7 +15,7 @@ from cluster_jax.data.datasets import Dataset
 from cluster_jax.evaluation.options import FINDERS, EvalConfig
 from cluster_jax.nets import pretrained
 from cluster_jax.report import summary
-from cluster_jax.runs.config import AnyConfig, RunConfig
+from cluster_jax.training.config import AnyConfig, RunConfig
 
 PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy", "scikit-learn", "umap-learn")
 # Keys of the section `data` that say which images.

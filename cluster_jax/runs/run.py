@@ -30,9 +30,10 @@ from cluster_jax.evaluation.options import ClusterOptions
 from cluster_jax.nets.pretrained import Preprocessing
 from cluster_jax.report import duplicates, report_data
 from cluster_jax.report.duplicates import Duplicates
-from cluster_jax.runs import build, store
+from cluster_jax.runs import store
 from cluster_jax.runs import workdir as workdirs
-from cluster_jax.runs.config import PhotosConfig, parse_config
+from cluster_jax.training import build
+from cluster_jax.training.config import PhotosConfig, parse_config
 
 KEPT = 8  # states of which the files are kept
 # Of an image or row: its row in the store of features, its cluster now and as it was found, whether

@@ -11,8 +11,8 @@ from cluster_jax.core.devices import say
 from cluster_jax.core.names import counted
 from cluster_jax.data import folder as image_files
 from cluster_jax.runs import workdir as workdirs
-from cluster_jax.runs.build import BuiltRun, Inputs
-from cluster_jax.runs.config import AnyConfig
+from cluster_jax.training.build import BuiltRun, Inputs
+from cluster_jax.training.config import AnyConfig
 
 
 def print_start(

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from cluster_jax.core import arrays, buckets, io
 from cluster_jax.encoding.embed import Batch, Parts, readable_rows
 from cluster_jax.methods import base as methods
-from cluster_jax.runs import build
 from cluster_jax.runs import workdir as workdirs
-from cluster_jax.runs.build import Inputs
-from cluster_jax.runs.config import AnyConfig, RunConfig
+from cluster_jax.training import build
+from cluster_jax.training.build import Inputs
+from cluster_jax.training.config import AnyConfig, RunConfig
 
 FEATURES = "features.npy"
 # Embeddings of a run, each `{"backbone": [n, d], ...}`, by the name of their file in a workdir:
@@ -193,8 +193,8 @@ def begin(store: Store, inputs: Inputs[AnyConfig], encoder: Mapping[str, Any]) -
     Args:
         store: the embeddings in the workdir, which exists.
         inputs: the config and the images of the run.
-        encoder: what `build.describe_encoder` returns for the encoder of photos; {} where it is
-            recorded already, and for a training.
+        encoder: what `images.json` says of the encoder of photos, see `photos.prepare`; {} where
+            it is recorded already, and for a training.
     """
     if jax.process_index() != 0:
         return

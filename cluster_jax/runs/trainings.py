@@ -19,15 +19,15 @@ from cluster_jax.data.datasets import Dataset
 from cluster_jax.encoding.embed import Parts, embed, forward_of
 from cluster_jax.methods import base as methods
 from cluster_jax.nets import pretrained
-from cluster_jax.runs import build, start
+from cluster_jax.runs import start
 from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
-from cluster_jax.runs.build import BuiltRun, Inputs
-from cluster_jax.runs.config import RunConfig, read_config
 from cluster_jax.runs.features import embed_images
 from cluster_jax.runs.store import Store
-from cluster_jax.training import checkpoint, loop, watch
+from cluster_jax.training import build, checkpoint, loop, watch
 from cluster_jax.training import state as states
+from cluster_jax.training.build import BuiltRun, Inputs
+from cluster_jax.training.config import AnyConfig, RunConfig, parse_config
 from cluster_jax.training.state import State
 
 
@@ -316,6 +316,24 @@ def _parts(params: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the parameters of each part of a network by name; a classifier is "head NAME"."""
     heads = {f"head {name}": head for name, head in params.get("heads", {}).items()}
     return {**{name: part for name, part in params.items() if name != "heads"}, **heads}
+
+
+def read_config(workdir: epath.Path) -> AnyConfig:
+    """Returns the config of the run in a workdir.
+
+    Raises:
+        InputError: the file is damaged (`DamagedFile`), an older version of the package wrote it,
+            or its method is a module that cannot be imported here.
+        FileNotFoundError: there is no `config.json`.
+    """
+    values = workdirs.read_values(workdir / workdirs.CONFIG)
+    try:
+        return parse_config(values)
+    except InputError as error:
+        method = values.get("method", {}).get("name")
+        if method is not None and method not in methods.names():  # a module that is missing here
+            raise
+        raise workdirs.older_version(workdir, error) from error
 
 
 def read_weights(workdir: epath.PathLike) -> Weights:

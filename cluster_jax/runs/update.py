@@ -31,14 +31,15 @@ from cluster_jax.encoding.embed import readable_images, readable_rows
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import ClusterOptions
-from cluster_jax.runs import build, changes, finish, page, photos, provenance
+from cluster_jax.runs import changes, finish, page, photos, provenance
 from cluster_jax.runs import rows as embeddings
 from cluster_jax.runs import run as records
 from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.changes import Ended
-from cluster_jax.runs.config import PhotosConfig, parse_config
 from cluster_jax.runs.run import COLUMNS, DEPARTED, Run
+from cluster_jax.training import build
+from cluster_jax.training.config import PhotosConfig, parse_config
 
 
 class _Comparison(NamedTuple):

@@ -26,8 +26,8 @@ from jax.sharding import AxisType
 from cluster_jax.core import mesh as meshes
 from cluster_jax.core.config import load_config, override_all
 from cluster_jax.data import batches
-from cluster_jax.runs import build
-from cluster_jax.runs.config import RunConfig, parse_config
+from cluster_jax.training import build
+from cluster_jax.training.config import RunConfig, parse_config
 from cluster_jax.training.step import make_step
 from experiments.benchmark import _measure
 

@@ -24,8 +24,8 @@ from ml_collections import ConfigDict
 
 from cluster_jax.core import config as configs
 from cluster_jax.core import mesh as meshes
-from cluster_jax.runs import build
-from cluster_jax.runs.config import config_json, parse_config
+from cluster_jax.training import build
+from cluster_jax.training.config import config_json, parse_config
 from cluster_jax.training.step import make_step
 
 # Of a chip of TPU v5e: operations/s in bfloat16, bytes/s of its memory and of its links to other

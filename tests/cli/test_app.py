@@ -15,8 +15,8 @@ import cluster_jax
 from cluster_jax.cli import app, cluster, embed, exit_codes, flags, images, predict, train
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import find_config
-from cluster_jax.runs.config import parse_config
 from cluster_jax.training import loop, progress
+from cluster_jax.training.config import parse_config
 from tests.rows import every_row
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,8 +13,8 @@ from ml_collections import ConfigDict
 
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
-from cluster_jax.runs import build
-from cluster_jax.runs.config import config_json, parse_config
+from cluster_jax.training import build
+from cluster_jax.training.config import config_json, parse_config
 from tests import toy
 
 VALUES = (

@@ -12,8 +12,8 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.methods.base import Watched
 from cluster_jax.runs import begin as pipeline
 from cluster_jax.runs import workdir as workdirs
-from cluster_jax.runs.config import config_json
 from cluster_jax.training import loop, progress, watch
+from cluster_jax.training.config import config_json
 from tests.methods import cases
 
 

@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 from cluster_jax.core import mesh as meshes
 from cluster_jax.data import batches
 from cluster_jax.encoding import embed
-from cluster_jax.runs import build as builder
+from cluster_jax.training import build as builder
 from cluster_jax.training import state as states
 from tests import toy
 

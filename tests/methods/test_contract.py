@@ -6,7 +6,7 @@ import pytest
 
 from cluster_jax.core import mesh as meshes
 from cluster_jax.methods import base
-from cluster_jax.runs import build as builder
+from cluster_jax.training import build as builder
 from cluster_jax.training.checkpoint import Checkpoints
 from cluster_jax.training.step import make_step
 from tests.methods import cases

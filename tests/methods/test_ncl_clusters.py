@@ -11,8 +11,8 @@ from cluster_jax.clustering.label_spreading import label_spreading
 from cluster_jax.clustering.transport import sinkhorn
 from cluster_jax.data import batches
 from cluster_jax.losses import ncl as losses
-from cluster_jax.runs import build
-from cluster_jax.runs.config import parse_config
+from cluster_jax.training import build
+from cluster_jax.training.config import parse_config
 from tests import toy
 from tests.methods import cases
 

@@ -10,8 +10,8 @@ from cluster_jax.cli import train
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
 from cluster_jax.methods import base, encoders
-from cluster_jax.runs import build
-from cluster_jax.runs.config import config_json, parse_config
+from cluster_jax.training import build
+from cluster_jax.training.config import config_json, parse_config
 from cluster_jax.training.step import make_step
 from experiments.tutorials import __main__ as tutorials
 from tests import toy

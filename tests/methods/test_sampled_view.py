@@ -7,7 +7,7 @@ import pytest
 
 from cluster_jax.core.config import load_config
 from cluster_jax.methods import base, nrcc
-from cluster_jax.runs.config import parse_config
+from cluster_jax.training.config import parse_config
 
 SIZE = 8, 12
 

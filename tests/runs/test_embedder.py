@@ -13,9 +13,9 @@ from cluster_jax.discovery import scores as discovery
 from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.nets import pretrained
 from cluster_jax.runs import begin as pipeline
-from cluster_jax.runs import build
-from cluster_jax.runs.config import config_json, parse_config
 from cluster_jax.runs.features import write_features
+from cluster_jax.training import build
+from cluster_jax.training.config import config_json, parse_config
 from tests import toy
 
 # A few steps leave the novel head undecided, of which the estimator warns.

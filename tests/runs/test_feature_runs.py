@@ -16,11 +16,10 @@ from cluster_jax.encoding import embed
 from cluster_jax.evaluation import clusters, evaluate
 from cluster_jax.metrics import partition
 from cluster_jax.runs import begin as pipeline
-from cluster_jax.runs import build
 from cluster_jax.runs import novel as novel_classes
-from cluster_jax.runs.config import config_json, parse_config
 from cluster_jax.runs.features import write_features
-from cluster_jax.training import checkpoint
+from cluster_jax.training import build, checkpoint
+from cluster_jax.training.config import config_json, parse_config
 from tests import toy
 
 pytestmark = pytest.mark.usefixtures("one_device", "traced_once", "shallow_lite")

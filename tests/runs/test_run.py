@@ -18,13 +18,13 @@ from cluster_jax.encoding import embed
 from cluster_jax.methods import base
 from cluster_jax.metrics import ProbeSettings, linear_probe
 from cluster_jax.runs import begin as pipeline
-from cluster_jax.runs import build, provenance
+from cluster_jax.runs import provenance, trainings
 from cluster_jax.runs import run as records
 from cluster_jax.runs import workdir as workdirs
-from cluster_jax.runs.config import config_json, parse_config, read_config
-from cluster_jax.training import checkpoint, loop, progress, watch
+from cluster_jax.training import build, checkpoint, loop, progress, watch
 from cluster_jax.training import state as states
 from cluster_jax.training.checkpoint import Checkpoints
+from cluster_jax.training.config import config_json, parse_config
 from tests import toy
 
 pytestmark = pytest.mark.usefixtures("two_devices", "traced_once", "compiled_once")
@@ -135,7 +135,7 @@ def test_what_is_needed_without_the_images(finished):
     assert images["mean"] == pytest.approx([pixels.mean() / 255])
     assert images["std"] == pytest.approx([pixels.std() / 255])
     run = toy.built(config)
-    rebuilt = build.rebuild_run(read_config(workdir), images)
+    rebuilt = build.rebuild_run(trainings.read_config(workdir), images)
     again = rebuilt.training
     assert (again.seed, again.total_steps, again.train) == (run.seed, run.total_steps, run.train)
     assert list(rebuilt.config.augment.mean) == images["mean"]
@@ -152,7 +152,7 @@ def test_config_of_an_older_version(finished, tmp_path):
     io.write_json(tmp_path / "config.json", values)
     message = r"older version of cluster_jax \(missing config key train.batch_size\)"
     with pytest.raises(InputError, match=message):
-        read_config(tmp_path)
+        trainings.read_config(tmp_path)
 
 
 def test_images_in_hand(finished, monkeypatch):

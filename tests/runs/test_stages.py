@@ -20,11 +20,11 @@ from cluster_jax.methods.encoders import Target
 from cluster_jax.methods.moco import MoCoState
 from cluster_jax.report import summary
 from cluster_jax.runs import begin as pipeline
-from cluster_jax.runs import build, novel, trainings
+from cluster_jax.runs import novel, trainings
 from cluster_jax.runs import run as records
-from cluster_jax.runs.config import config_json, parse_config
-from cluster_jax.training import checkpoint, loop, progress
+from cluster_jax.training import build, checkpoint, loop, progress
 from cluster_jax.training import state as states
+from cluster_jax.training.config import config_json, parse_config
 from tests import toy
 
 STEPS = 3  # of each stage

@@ -9,8 +9,7 @@ import pytest
 
 from cluster_jax.core import mesh as meshes
 from cluster_jax.methods.base import Aux, Method
-from cluster_jax.runs import build
-from cluster_jax.training import loop, optim, progress
+from cluster_jax.training import build, loop, optim, progress
 from cluster_jax.training import state as states
 from cluster_jax.training.step import make_step
 from tests import toy

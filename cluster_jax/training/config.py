@@ -5,7 +5,6 @@ import functools
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from etils import epath
 from ml_collections import ConfigDict
 
 from cluster_jax.core import checks, io
@@ -21,7 +20,6 @@ from cluster_jax.methods.base import MethodConfig
 from cluster_jax.methods.nrcc import NRCCConfig
 from cluster_jax.nets import pretrained
 from cluster_jax.nets.config import NetworkConfig
-from cluster_jax.runs import workdir as workdirs
 from cluster_jax.training.optim import OptimizerConfig
 from cluster_jax.training.state import TrainConfig
 
@@ -238,24 +236,6 @@ def parse_training(config: ConfigDict | Mapping[str, Any], name: str = "run") ->
     if not isinstance(parsed, RunConfig):
         raise InputError(f"config must be one of a training; got {name}, which trains nothing")
     return parsed
-
-
-def read_config(workdir: epath.Path) -> AnyConfig:
-    """Returns the config of the run in a workdir.
-
-    Raises:
-        InputError: the file is damaged (`DamagedFile`), an older version of the package wrote it,
-            or its method is a module that cannot be imported here.
-        FileNotFoundError: there is no `config.json`.
-    """
-    values = workdirs.read_values(workdir / workdirs.CONFIG)
-    try:
-        return parse_config(values)
-    except InputError as error:
-        method = values.get("method", {}).get("name")
-        if method is not None and method not in base.names():  # a module that is missing here
-            raise
-        raise workdirs.older_version(workdir, error) from error
 
 
 def _method(key: str, section: Any) -> MethodSection:

@@ -29,10 +29,9 @@ from cluster_jax.nets import network
 from cluster_jax.nets import pretrained as pretrained_networks
 from cluster_jax.nets.config import NetworkConfig
 from cluster_jax.nets.pretrained import Preprocessing, preprocessing
-from cluster_jax.runs import workdir as workdirs
-from cluster_jax.runs.config import MADE_ALREADY, AnyConfig, PhotosConfig, RunConfig
 from cluster_jax.training import optim
 from cluster_jax.training import state as states
+from cluster_jax.training.config import MADE_ALREADY, AnyConfig, PhotosConfig, RunConfig
 from cluster_jax.training.state import State, TrainConfig, TrainingRun
 from cluster_jax.training.step import make_step
 
@@ -267,16 +266,6 @@ def describe_images(inputs: Inputs[AnyConfig]) -> dict[str, Any]:
         augment = inputs.config.augment
         images |= io.plain({"mean": augment.mean, "std": augment.std})
     return images
-
-
-def describe_encoder(encoder: Encoder) -> dict[str, Any]:
-    """Returns what `images.json` says of an encoder of images, as JSON values.
-
-    They are "preprocessing", and the checksum of the weights under the key `workdir.WEIGHTS`.
-    """
-    assert encoder.preprocessing is not None
-    prepared = io.plain(dataclasses.asdict(encoder.preprocessing))
-    return {"preprocessing": prepared, workdirs.WEIGHTS: encoder.checksum}
 
 
 def rebuild_run(config: RunConfig, images: Mapping[str, Any]) -> BuiltRun:
