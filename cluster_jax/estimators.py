@@ -156,7 +156,6 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
     labels_: NDArray
     tree_: NDArray | None
     _run: Run
-    _images: Dataset | None  # Readable ones of a run in a temporary folder, for its report.
     _encoder: Encoder | None  # Read on the first `transform`.
 
     def __init__(
@@ -200,15 +199,15 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
             dataset = splits.with_partial_labels(dataset, y)
             # y replaces the classes and the test images that the config may name.
             config.novel.update(classes=None, test_split=None, holdout=0.0)
-        images = dataset if self.workdir is None else None
+        is_kept = self.workdir is not None
         if self.workdir is None:
             workdir = pathlib.Path(tempfile.mkdtemp(prefix="cluster_jax_"))
             weakref.finalize(self, shutil.rmtree, workdir, ignore_errors=True)
         else:
             workdir = pathlib.Path(self.workdir).expanduser()
         with self._working():
-            begin.run_pipeline(config, workdir, name, dataset, report=images is None)
-            self._set_run(records.read(workdir), images)
+            begin.run_pipeline(config, workdir, name, dataset, report=is_kept)
+            self._set_run(records.read(workdir))
         if skipped := [name for name, _ in self._run.skipped if not name.endswith("/")]:
             datasets.warn((), [(name, "") for name in skipped])
         discovered = self._run.results["metrics"].get("discovery")
@@ -325,14 +324,12 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
         if page.is_published(run, with_report=True):
             return pathlib.Path(shutil.copyfile(run.workdir / workdirs.REPORT, path))
         with self._working():
-            text = page.render(run, self._images)
+            text = page.render(run)
         io.write(path, text.encode("utf-8", "backslashreplace"))
         return pathlib.Path(path)
 
     def save(self, path: str | os.PathLike) -> pathlib.Path:
         """Copies the workdir to the folder `path`, which must be new or empty, with a report.
-
-        There is no report if the folder of the images is away.
 
         Raises:
             FileExistsError: `path` is a file or a folder that is not empty.
@@ -350,9 +347,9 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
             )
         shutil.copytree(run.workdir, path, dirs_exist_ok=True)
         copy = dataclasses.replace(run, workdir=epath.Path(path))
-        if not page.is_published(copy, with_report=True) and not page.is_away(run):
+        if not page.is_published(copy, with_report=True):
             with self._working():
-                page.publish(copy, with_report=True, dataset=self._images)
+                page.publish(copy, with_report=True)
         return path
 
     @classmethod
@@ -427,10 +424,9 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
         """Content of `results.json`."""
         return page.results_of(self._fitted())
 
-    def _set_run(self, run: Run, images: Dataset | None = None) -> Self:
+    def _set_run(self, run: Run) -> Self:
         """Sets the fitted attributes from a finished run."""
         self._run = run
-        self._images = images and page.of_run(run, images)
         self._encoder = None
         self.files_ = run.names
         self.events_ = run.events

@@ -17,13 +17,14 @@ from PIL import Image
 from tqdm import tqdm
 
 from cluster_jax import Encoder, ImageClusterer, load
+from cluster_jax.cli import report, update
 from cluster_jax.core import logs
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
 from cluster_jax.data.decode import Resize, decode
 from cluster_jax.nets import network
 from cluster_jax.nets.config import NetworkConfig
-from cluster_jax.runs import begin
+from cluster_jax.runs import begin, store
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.training.config import RunConfig, parse_config, parse_training
 from tests import toy
@@ -324,6 +325,31 @@ def test_a_list_of_files_keeps_its_order(fitted, gray, tmp_path):
     np.testing.assert_array_equal(fitted.transform(files), rows)
     np.testing.assert_array_equal(fitted.encoder_(files), rows)
     assert small().fit(files).files_ == ("31.png", "04.png", "12.png")
+
+
+@pytest.mark.parametrize("of_array", [True, False])
+def test_images_without_files_keep_their_pictures(tmp_path, of_array):
+    """After names, corrections and an undo the page shows them: as images, with words."""
+    pixels = toy.images(26, seed=3, channels=3)[0]
+    source = pixels if of_array else [Image.fromarray(image) for image in pixels]
+    run = small(workdir=tmp_path / "run").fit(source)._run.workdir
+    del source
+    first = Page((run / "report.html").read_text())
+    state = json.loads((run / "results.json").read_text())["state"]
+    said = tmp_path / "corrections.json"
+    said.write_text(json.dumps({"state": state, "wrong": [3]}))
+    report.main([str(run), f"--corrections={said}"])
+    report.main([str(run), "--name=0=bars"])
+    later = [Page((run / "report.html").read_text())]
+    update.main([f"--workdir={run}", "--undo"])
+    later.append(Page((run / "report.html").read_text()))
+    for page in later:
+        assert page.record["words"] == first.record["words"]
+        assert [s["column"] for s in page.record["map"]["sheets"]] == ["sample"]
+        assert page.text.count("26 ") == first.text.count("26 ")
+    kept = store.read_pictures(run)
+    wanted = np.stack([decode(image, Resize(32, "bicubic"), 3) for image in pixels])
+    np.testing.assert_array_equal(kept.fetch(np.arange(26)), wanted)
 
 
 def test_the_guides_examples_of_sequences(tmp_path, monkeypatch):

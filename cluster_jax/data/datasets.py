@@ -22,7 +22,10 @@ STATISTICS_CHUNK = 256
 
 
 def load(
-    config: DataConfig, X: ArrayLike | None = None, kept: tfds.Labels | None = None
+    config: DataConfig,
+    X: ArrayLike | None = None,
+    kept: tfds.Labels | None = None,
+    known: np.ndarray | None = None,
 ) -> Dataset:
     """Loads the data set of a config: uint8 images of one size or features, in memory or streamed.
 
@@ -34,6 +37,7 @@ def load(
         X: images, one array or a sequence, or features if `data.name` is "features", in place of a
             file. All of them are taken, whatever `data.limit` is; `data.classes` counts.
         kept: see `tfds.load`.
+        known: facts about files of a folder, see `ItemReader`.
 
     Raises:
         ValueError: the data are missing, cannot be read or have the wrong format; or some labels
@@ -50,7 +54,7 @@ def load(
         elif config.name == "digits":
             dataset = _digits(config)
         elif config.name == "folder":
-            dataset = folder.load(config)
+            dataset = folder.load(config, known)
         else:
             dataset = tfds.load(config, kept)
         if config.labels not in (None, "folders"):

@@ -200,10 +200,7 @@ def to_8_bit(file: Image.Image, mode: str) -> Image.Image:
             decoded.
         Exception: Pillow raises errors of many types on damaged bytes.
     """
-    if file.width * file.height > MAX_PIXELS:
-        most = f"at most {MAX_PIXELS / 1e6:.0f} million are decoded, unless they are a JPEG"
-        raise ValueError(f"{file.width:,} x {file.height:,} pixels; {most}")
-    file.load()
+    _load(file)
     turn = orientation(file)
     image = file
     if file.mode == "F" or file.mode.startswith("I"):
@@ -211,6 +208,14 @@ def to_8_bit(file: Image.Image, mode: str) -> Image.Image:
     image = opaque(image)
     image = image if image.mode == mode else image.convert(mode)
     return image.transpose(_TURNED[turn]) if turn in _TURNED else image
+
+
+def _load(file: Image.Image) -> None:
+    """Decodes the pixels of an opened image; for the errors see `to_8_bit`."""
+    if file.width * file.height > MAX_PIXELS:
+        most = f"at most {MAX_PIXELS / 1e6:.0f} million are decoded, unless they are a JPEG"
+        raise ValueError(f"{file.width:,} x {file.height:,} pixels; {most}")
+    file.load()
 
 
 def scaled(values: NDArray) -> NDArray:
@@ -275,16 +280,56 @@ def _of_array(values: Any) -> Image.Image:
     return Image.fromarray(np.ascontiguousarray(gray))
 
 
-def digest(item: Item) -> bytes:
-    """Hashes (SHA-256, 32 bytes) the bytes of a file, or what an image in memory shows.
+def digest(item: Item, file: Image.Image) -> bytes:
+    """Hashes (SHA-256, 32 bytes) what an image shows, whatever else is written into its file.
 
-    That is its mode, size, orientation and pixels. Errors are those of `opened`.
+    A program for photos that adds a title, a face or a place to a file leaves the digest as it is.
+    A JPEG is not decoded for it: all segments count but those of metadata. Of other images the
+    pixels count, with all that says how they are shown. A file of several pages or frames, of which
+    only the first is decoded, counts with all its bytes.
+
+    Args:
+        item: the image.
+        file: the same image as `opened` yields it; it is decoded here unless it is a JPEG.
+
+    Raises:
+        Exception: as of `to_8_bit`.
     """
-    if isinstance(item, bytes):
+    if isinstance(item, bytes) and file.format in ("JPEG", "MPO"):
+        shown = [f"{orientation(file)} ".encode(), *_without_metadata(item)]
+        return hashlib.sha256(b"".join(shown)).digest()
+    if isinstance(item, bytes) and getattr(file, "n_frames", 1) > 1:
         return hashlib.sha256(item).digest()
-    image = _image(item)
-    about = f"{image.mode} {image.size} {orientation(image)} "
-    return hashlib.sha256(about.encode() + image.tobytes()).digest()
+    _load(file)  # First, because Pillow turns a TIFF then.
+    about = f"{file.mode} {file.size} {orientation(file)} {file.info.get('transparency')} "
+    colors = bytes(file.getpalette() or ()) + (file.info.get("icc_profile") or b"")
+    return hashlib.sha256(about.encode() + colors + file.tobytes()).digest()
+
+
+def _without_metadata(data: bytes) -> list[bytes]:
+    """Returns the parts of a JPEG's bytes that say what it shows; all of them if it is damaged.
+
+    They are all segments but comments and those of programs, of which Adobe's says how colors are
+    coded, and the ICC profile which colors they are. What follows the end of the image, such as the
+    film of a motion photo, is left out.
+    """
+    parts = list[bytes]()
+    place = 2
+    while data[place : place + 1] == b"\xff":
+        marker = data[place + 1 : place + 2]
+        if marker == b"\xff":  # Bytes that fill a gap.
+            place += 1
+            continue
+        if marker == b"\xda":  # From here on, the bytes ff d9 are the end of the image alone.
+            end = data.find(b"\xff\xd9", place)
+            return [*parts, data[place : len(data) if end < 0 else end]]
+        end = place + 2 + int.from_bytes(data[place + 2 : place + 4], "big")
+        segment = data[place:end]
+        is_of_program = b"\xe0" <= marker <= b"\xef" or marker == b"\xfe"
+        if not is_of_program or marker == b"\xee" or segment[4:16] == b"ICC_PROFILE\0":
+            parts.append(segment)
+        place = end
+    return [data]
 
 
 def taken(image: Image.Image) -> str:

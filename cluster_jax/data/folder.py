@@ -15,7 +15,7 @@ import numpy as np
 
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.names import composed, counted, natural
+from cluster_jax.core.names import composed, natural
 from cluster_jax.data import decode, images
 from cluster_jax.data.images import DataConfig, Dataset
 
@@ -78,7 +78,7 @@ class Files(NamedTuple):
     unreadable: tuple[tuple[str, str], ...] = ()
 
 
-def load(config: DataConfig, names: Sequence[str] | None = None) -> Dataset:
+def load(config: DataConfig, known: np.ndarray | None = None) -> Dataset:
     """Loads the images of `data.dir` and all its subfolders, in the order of paths, as RGB.
 
     With `data.labels` "folders", labels are the first-level subfolders if there are at least two
@@ -86,8 +86,7 @@ def load(config: DataConfig, names: Sequence[str] | None = None) -> Dataset:
 
     Args:
         config: the section `data`.
-        names: the images to load, by the names of an earlier call: no folder is searched, and
-            images that are gone are left out. None: all images.
+        known: facts about files, see `images.ItemReader`.
 
     Raises:
         InputError: the folder is missing or has no image. Without `data.image_size` the first
@@ -95,7 +94,7 @@ def load(config: DataConfig, names: Sequence[str] | None = None) -> Dataset:
             raises it for this reason, and if images differ in size.
         OSError: a disk or network fails, or a file was deleted; `fetch` raises it, too.
     """
-    listing = find(config.dir, config.exclude) if names is None else _known(config.dir, names)
+    listing = find(config.dir, config.exclude)
     labels, label_names = _labels(listing) if config.labels == "folders" else (None, None)
 
     def read(i: int) -> bytes:
@@ -103,7 +102,7 @@ def load(config: DataConfig, names: Sequence[str] | None = None) -> Dataset:
 
     return images.load(
         "folder",
-        images.ItemReader(read, listing.names, config, str(listing.root)),
+        images.ItemReader(read, listing.names, config, str(listing.root), known=known),
         labels=labels,
         label_names=label_names,
         skipped=listing.unreadable,
@@ -168,24 +167,6 @@ def find(dir: str | None, exclude: Sequence[str] = ()) -> Files:
     return Files(base, tuple(files), read, ignored, tuple(unreadable))
 
 
-def _known(dir: str | None, names: Sequence[str]) -> Files:
-    """Returns the images of `data.dir` with these names that are there.
-
-    Raises:
-        InputError: none of them is there, or a zip is damaged.
-    """
-    base = root(dir or "")
-    if _is_zip(base):
-        packed = set(_unzipped(base)[0])
-        there = tuple(name for name in names if name in packed)
-    else:
-        there = tuple(name for name in names if (base / name).is_file())
-    if not there:
-        must = f"data.dir must have one of the {counted(len(names), 'image')} of the run"
-        raise InputError(f"{must}; got none in {shown(dir or '')}")
-    return Files(base, there, reader(dir or ""), ())
-
-
 def reader(dir: str) -> Callable[[str], bytes]:
     """Returns the function that reads an image of `data.dir` by its name, see `find`.
 
@@ -204,10 +185,13 @@ def root(dir: str) -> pathlib.Path:
     """Returns the folder that names of `find` are relative to; a zip itself.
 
     Of several paths, or a single file, it is the deepest folder that holds them all. `dir` is as in
-    `find`, and not empty; a path that does not exist counts as a file.
+    `find`, and not empty; a path that does not exist is a file if it has the suffix of an image.
     """
     paths = list(_given(dir).values())
-    if len(paths) == 1 and (paths[0].is_dir() or _is_zip(paths[0])):
+    if len(paths) == 1 and not os.path.isfile(paths[0]):
+        is_file = not paths[0].is_dir() and paths[0].suffix.lower() in SUFFIXES
+        return paths[0].parent if is_file else paths[0]
+    if len(paths) == 1 and _is_zip(paths[0]):
         return paths[0]
     absolute = [os.path.abspath(path) for path in paths]
     return pathlib.Path(os.path.commonpath([os.path.dirname(path) for path in absolute]))

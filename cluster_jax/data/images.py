@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import itertools
 import math
 from collections import deque
@@ -25,7 +26,10 @@ CHUNK = 1024
 THREADS = 32
 # What `Dataset.facts` knows of each image. A date is as `2023-07-14T18:02:11`, or "".
 FACTS = np.dtype(
-    [("width", "i4"), ("height", "i4"), ("bytes", "i8"), ("taken", "S19"), ("digest", "u1", 32)]
+    {
+        "names": ["width", "height", "bytes", "taken", "digest", "file"],
+        "formats": ["i4", "i4", "i8", "S19", ("u1", 32), ("u1", 32)],
+    }
 )
 
 
@@ -96,10 +100,11 @@ class Dataset(NamedTuple):
         sources: file of each image relative to the folder, or what else names it, or None.
         load: index -> the whole image, see `decode.Item`; None: items are as `fetch` has them.
         facts: indices int `[b]` -> what is known of the images, `[b]` of `FACTS`: of the upright
-            picture its sides in pixels; of its file the bytes, 0 of an image in memory, and their
-            SHA-256; and when it was taken, see `decode.taken`. The sides are 0 where the image
-            cannot be decoded. An image that has not been decoded yet is opened for its facts. None:
-            without `load`.
+            picture its sides in pixels and "digest", what it shows, see `decode.digest`; of its
+            file the bytes and their SHA-256, "file", both 0 of an image in memory; and when it was
+            taken, see `decode.taken`. Of a file that is no image only the last two are known, and
+            of one that cannot be read nothing is. An image that has not been decoded yet is opened
+            for its facts. None: without `load`.
         skipped: (path, reason) of every file that could not be read and has no row, and of folders
             that could not be read, whose paths end on "/".
         unreadable: indices int `[b]` -> why the file of each cannot be read, None for a readable
@@ -253,6 +258,7 @@ class ItemReader:
         config: the section `data`.
         where: where the images are, for messages.
         channels: 1 or 3.
+        known: `[k]` of `FACTS`: a file with the bytes of one of them is not opened for its facts.
 
     Raises:
         InputError, OSError: see `read`; only without `data.image_size`.
@@ -265,6 +271,7 @@ class ItemReader:
         config: DataConfig,
         where: str,
         channels: int = 3,
+        known: np.ndarray | None = None,
     ):
         self._item = item
         self.names = names
@@ -275,6 +282,8 @@ class ItemReader:
         self.reasons: dict[int, str] = {}
         self._is_read = np.zeros(self.size, bool)
         self._facts = np.zeros(self.size, FACTS)
+        known = np.zeros(0, FACTS) if known is None else known
+        self._known = {facts["file"].tobytes(): facts for facts in known}
         self.shape: tuple[int, ...] = ()
         side = config.image_size
         self.shape = self.read(0).shape if side is None else (side, side, channels)
@@ -306,23 +315,35 @@ class ItemReader:
         return self._facts[indices]
 
     def _look(self, i: int) -> None:
-        """Notes the facts of image i; if its header cannot be read, those of its bytes alone."""
+        """Notes the facts of image i, as far as they can be read."""
         # A library that the sequence is of may raise any error, and Pillow many on damaged bytes.
         with contextlib.suppress(Exception):
             item = self._item(i)
-            self._note(i, item)
-            with decode.opened(self._shown(i, item)) as opened:
-                self._note(i, item, opened)
+            if self._is_known(i, item):
+                return
+            shown = self._shown(i, item)
+            with decode.opened(shown) as opened:
+                self._note(i, shown, opened)
 
-    def _note(self, i: int, item: Item, opened: decode.Opened | None = None) -> None:
-        """Notes the facts of item i; without the opened image those of its bytes alone."""
+    def _is_known(self, i: int, item: Item) -> bool:
+        """Notes the facts about the file of item i, and all if they are known; returns whether."""
         facts = self._facts[i]
-        if not facts["digest"].any():
-            facts["digest"] = np.frombuffer(decode.digest(item), np.uint8)
-            facts["bytes"] = len(item) if isinstance(item, bytes) else 0
-        if opened is not None:
-            facts["width"], facts["height"] = opened.size
-            facts["taken"] = decode.taken(opened.file).encode()
+        if not isinstance(item, bytes):
+            return False
+        digest = hashlib.sha256(item).digest()
+        if digest in self._known:
+            self._facts[i] = self._known[digest]
+            return True
+        facts["bytes"] = len(item)
+        facts["file"] = np.frombuffer(digest, np.uint8)
+        return False
+
+    def _note(self, i: int, shown: Item, opened: decode.Opened) -> None:
+        """Notes what the opened image i shows."""
+        facts = self._facts[i]
+        facts["digest"] = np.frombuffer(decode.digest(shown, opened.file), np.uint8)
+        facts["taken"] = decode.taken(opened.file).encode()
+        facts["width"], facts["height"] = opened.size
 
     def attempt(self, i: int) -> np.ndarray | None:
         """Returns image i, uint8 `[H, W, C]`; None, with an entry in `reasons`, if unreadable.
@@ -338,10 +359,11 @@ class ItemReader:
         try:
             item = self._item(i)
             side = None if resize is None else 2 * resize.side
-            with decode.opened(self._shown(i, item), side) as opened:
+            shown = self._shown(i, item)
+            with decode.opened(shown, side) as opened:
                 image = decode.square(opened.file, resize, self._channels)
-                if not self._facts[i]["width"]:
-                    self._note(i, item, opened)
+                if not self._facts[i]["width"] and not self._is_known(i, item):
+                    self._note(i, shown, opened)
         except (MemoryError, InputError):
             raise
         # Pillow raises errors of many types on damaged bytes, SyntaxError included.

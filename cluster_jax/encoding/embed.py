@@ -39,10 +39,13 @@ class Parts(NamedTuple):
     Attributes:
         file: the file or folder that is written once all rows are there.
         fingerprint: identifies network and images; rows with another fingerprint are made again.
+        is_valid: tells of the rows of a file, and the number of the first one, whether they are
+            those of the images of now; None: the fingerprint tells.
     """
 
     file: epath.Path
     fingerprint: str
+    is_valid: Callable[[int, Batch], bool] | None = None
 
     @property
     def folder(self) -> epath.Path:
@@ -69,7 +72,10 @@ class Parts(NamedTuple):
             while (file := self._file(_count(found))).exists():
                 if io.read_fingerprint(file) != self.fingerprint:
                     break
-                found.append(io.read_arrays(file))
+                rows = io.read_arrays(file)
+                if self.is_valid is not None and not self.is_valid(_count(found), rows):
+                    break
+                found.append(rows)
         return found
 
     def add(self, first: int, rows: Batch) -> None:
@@ -144,6 +150,7 @@ def embed(
     batch_size: int,
     mesh: Mesh,
     kept: Parts | None = None,
+    also: Callable[[np.ndarray, np.ndarray], Batch] | None = None,
 ) -> dict[str, np.ndarray]:
     """Embeds all images in the order of the data set.
 
@@ -158,6 +165,8 @@ def embed(
             each gets the whole result.
         kept: where rows are kept until all is done, for the caller to remove; None, and where
             several processes call this together: nowhere.
+        also: returns further rows of a batch, by name, from its images uint8 `[b, H, W, C]` and
+            their indices int32 `[b]`; ignored where several processes call this together.
 
     Returns:
         Name -> rows `[n, ...]`; `UNREADABLE` too if a file could not be read.
@@ -179,7 +188,9 @@ def embed(
         with bar:
             for images, index, count in stream:
                 placed = jax.make_array_from_process_local_data(sharded, images)
-                computed = jax.device_get(forward(placed))
+                pending = forward(placed)
+                more = {} if also is None or together else also(images, index)
+                computed = {**jax.device_get(pending), **more}
                 bar.update(count)
                 if dataset.unreadable is not None:
                     # The images of all processes that stand in for unreadable files.

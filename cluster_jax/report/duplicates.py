@@ -81,6 +81,14 @@ def originals(repeated: Duplicates, count: int) -> NDArray:
     return result
 
 
+def groups_of(repeated: Duplicates | None, count: int) -> NDArray:
+    """Returns the group of each of `count` images, int64 `[count]`, -1 for none."""
+    result = np.full(count, -1)
+    if repeated is not None:
+        result[repeated.images] = repeated.groups
+    return result
+
+
 def are_copies(repeated: Duplicates | None, images: NDArray) -> NDArray:
     """Returns which of these images, int `[n]`, are copies of another one that is kept: bool `[n]`.
 
@@ -180,7 +188,7 @@ def counts(repeated: Duplicates) -> dict[str, int | float | None]:
     }
 
 
-def find(dataset: Dataset, features: NDArray) -> Duplicates:
+def find(dataset: Dataset, features: NDArray, before: NDArray | None = None) -> Duplicates:
     """Returns groups of duplicates: connected components of the graph of duplicate pairs.
 
     Exact duplicates are files of the same bytes. Near-duplicates are pairs of similar features, see
@@ -192,6 +200,9 @@ def find(dataset: Dataset, features: NDArray) -> Duplicates:
     Args:
         dataset: the n images, at least one.
         features: float `[n, d]`, features of all images.
+        before: int `[n]`, the group of each image in an earlier state, -1 for none: of two images
+            of which one cannot be read now, the group tells whether they show the same. None: there
+            is no earlier state.
     """
     origins = first_copies(dataset)
     distinct = np.unique(origins)
@@ -203,7 +214,7 @@ def find(dataset: Dataset, features: NDArray) -> Duplicates:
         close = similar_pairs(features[distinct], threshold)
         pairs = np.concatenate([close, similar_pairs(outlines(dataset, distinct), OUTLINE)])
         pairs = distinct[np.unique(pairs, axis=0)]
-        pairs = pairs[_are_alike(dataset, pairs)]
+        pairs = pairs[_are_alike(dataset, pairs, before)]
     edges = np.concatenate([np.stack([np.arange(len(origins)), origins], axis=1), pairs]).T
     graph = coo_array((np.ones(edges.shape[1], bool), tuple(edges)), shape=(len(origins),) * 2)
     _, components = connected_components(graph, directed=False)
@@ -329,16 +340,19 @@ def outlines(dataset: Dataset, rows: NDArray) -> NDArray:
     return result - result.mean(axis=1, keepdims=True)
 
 
-def _are_alike(dataset: Dataset, pairs: NDArray) -> list[bool]:
+def _are_alike(dataset: Dataset, pairs: NDArray, before: NDArray | None) -> list[bool]:
     """Returns which pairs int `[p, 2]` of images have pictures that show the same content.
 
-    A picture that cannot be read is like no other.
+    A picture that cannot be read is like those of its group in `before`, see `find`.
     """
     read = functools.lru_cache(_PICTURES)(functools.partial(pictures.read, dataset))
 
     def compare(k: int) -> bool:
         a, b = map(read, pairs[k].tolist())
-        return a is not None and b is not None and pictures.show_same(a, b)
+        if a is not None and b is not None:
+            return pictures.show_same(a, b)
+        groups = (-1, -1) if before is None else before[pairs[k]].tolist()
+        return groups[0] == groups[1] != -1
 
     # Not in the threads of images if these fetch the pictures: `fetch` waits for them.
     compute: Any = map if dataset.load is None else data.map_indices

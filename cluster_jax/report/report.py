@@ -53,7 +53,6 @@ def render(data: ReportData) -> str:
     return pages.fill(
         "report.html",
         data=data,
-        gone=report_data.GONE,
         noun=data.noun,
         group=data.group,
         sections=[name for name in SECTIONS if is_shown.get(name, True)],

@@ -18,7 +18,6 @@ COLORS = (
     *("#8a5a2b", "#84962a", "#4b50c0", "#f2a08c", "#12736b", "#b03a96", "#8fb9f2", "#9bd45c"),
     *("#9c2f2f", "#c3a2ea", "#4f7391", "#c49a6c"),
 )
-GONE = "the file is gone"  # why an image of a finished run has no picture
 
 
 class Changes(NamedTuple):
@@ -51,8 +50,9 @@ class ReportData(NamedTuple):
         label_names: name of each true label, or None: the labels are named by their numbers.
         sources: file name of each image or name of each row, or None.
         folder: URI of the local folder that `sources` are relative to, or None.
-        fetch_images: point indices -> uint8 `[b, height, width, 1 or 3]`; None if the points are
-            rows without images, which are shown by name.
+        fetch_images: indices of points that have a picture -> uint8 `[b, height, width, 1 or 3]`;
+            None if the points are rows without images, which are shown by name.
+        has_picture: bool `[n]`, points that have a picture; None: all.
         skipped: file name and reason for each image that could not be read.
         linkage: float `[k - 1, 4]`, the tree of the clusters in the order of their numbers, see
             `clustering.tree.linkage_of_means`; or None.
@@ -75,6 +75,7 @@ class ReportData(NamedTuple):
     sources: tuple[str, ...] | None = None
     folder: str | None = None
     fetch_images: Callable[[NDArray], NDArray] | None = None
+    has_picture: NDArray | None = None
     skipped: tuple[tuple[str, str], ...] = ()
     linkage: NDArray | None = None
     duplicates: Shown | None = None

@@ -12,14 +12,15 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 
 from cluster_jax.clustering import knn
+from cluster_jax.data.thumbnails import SIDE
 from cluster_jax.report import thumbnails
 from cluster_jax.report.changes import Entry
 from cluster_jax.report.report_data import Cluster, ReportData, evenly_spaced
 
 MAX_POINTS = 100_000
 MAX_THUMBNAILS = 10_000
-# Pixels of a thumbnail's side at most, and of all thumbnails: of 10,000, 7 MB of the page.
-THUMBNAIL_SIDE, SHEET_PIXELS = 132, 14e6
+# Pixels of all thumbnails: of 10,000, 7 MB of the page.
+SHEET_PIXELS = 14e6
 # The largest clusters, whose best images are larger.
 N_SHOWN, N_BEST = 60, 8
 N_NEAREST = 8
@@ -68,22 +69,26 @@ def build_map(
     kept = evenly_spaced(len(members), MAX_POINTS)
     points = members[kept]
     axes = principal_components(data.clustering.points[points])
-    places = evenly_spaced(len(points), MAX_THUMBNAILS)
+    has_picture = np.ones(len(points), bool)
+    if data.fetch_images is not None and data.has_picture is not None:
+        has_picture = data.has_picture[points]
+    places = np.flatnonzero(has_picture)
+    places = places[evenly_spaced(len(places), MAX_THUMBNAILS)]
     sample = points[places]
-    side = int(min(THUMBNAIL_SIDE, (SHEET_PIXELS / len(sample)) ** 0.5))
+    side = int(min(SIDE, (SHEET_PIXELS / len(sample)) ** 0.5))
     shown = {"sample": sample}
     sheets = list[dict[str, Any]]()
     nearest, n_nearest = None, 0
     if data.fetch_images is not None:
         sheets = [_sheet(data, "sample", sample, side)]
-        if side < THUMBNAIL_SIDE:
-            is_kept = np.isin(np.arange(len(data.clustering.points)), points)
+        if side < SIDE:
+            is_kept = np.isin(np.arange(len(data.clustering.points)), points[has_picture])
             largest = (cluster.members for cluster in clusters[:N_SHOWN])
             best = [rows[is_kept[rows]][:N_BEST] for rows in largest]
             best += [np.array(part, int) for entry in changed for _, part in entry.shown]
             rows = np.unique(np.concatenate(best))
             shown["best"] = rows[is_kept[rows]]
-            sheets.append(_sheet(data, "best", shown["best"], THUMBNAIL_SIDE))
+            sheets.append(_sheet(data, "best", shown["best"], SIDE))
     if data.features is not None:
         neighbors = nearest_points(data.features[points], places)
         nearest = _pack(neighbors)

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from cluster_jax.data import thumbnails as data
+
 MAX_LOSSLESS_SIDE = 32  # pixels
 FETCH_BATCH_SIZE = 256  # images
 
@@ -30,12 +32,8 @@ def thumbnails(
     small = []
     for start in range(0, len(indices), FETCH_BATCH_SIZE):
         images = fetch_images(indices[start : start + FETCH_BATCH_SIZE])
-        for image in images[..., 0] if images.shape[3] == 1 else images:
-            if max(image.shape[:2]) > max_side:
-                scaled = Image.fromarray(image)
-                scaled.thumbnail((max_side, max_side), Image.Resampling.LANCZOS)
-                image = np.asarray(scaled)
-            small.append(image)
+        scaled = [data.small(image, max_side) for image in images]
+        small += [image[..., 0] if image.shape[2] == 1 else image for image in scaled]
     return small
 
 

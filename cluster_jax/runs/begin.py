@@ -256,7 +256,8 @@ def _cluster_and_write(
     )
     say("writing the report" if report else "writing the clusters")
     run = dataclasses.replace(run, number=1 + max(workdirs.states(workdir), default=0))
-    page.publish(run, with_report=report, dataset=found.inputs.dataset)
+    stores.complete(workdir, found.inputs.dataset)
+    page.publish(run, with_report=report)
     if not inputs.dataset.skipped:
         start.print_skipped(run.skipped)
     say(summary.run_table(run.results))

@@ -1,6 +1,7 @@
 """Folders of images by cluster, as links or copies."""
 
 import collections
+import hashlib
 import os
 import pathlib
 import re
@@ -18,7 +19,6 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data import decode, images
 from cluster_jax.data import folder as image_files
 from cluster_jax.discovery import splits
-from cluster_jax.runs import page
 from cluster_jax.runs.run import Run
 
 # Longest name of a folder; file systems allow 255 bytes, which are 63 characters at worst.
@@ -79,7 +79,6 @@ def check_of_run(folder: epath.PathLike, run: Run) -> None:
         OSError: a file cannot be read.
     """
     check_has_files(run.config["data"]["name"] if run.is_of_images else "features")
-    page.check_place(run)
     place = str(run.config["data"]["dir"])
     known = run.facts
     check(folder, image_files.folders(place), run.workdir)
@@ -92,8 +91,11 @@ def check_of_run(folder: epath.PathLike, run: Run) -> None:
             content = read(names[row])
         except FileNotFoundError:
             return f"{names[row]} gone"
-        is_same = known["digest"][row].tobytes() == decode.digest(content)
-        return None if is_same else f"{names[row]} with another content"
+        facts = known[row]
+        is_same = facts["file"].tobytes() == hashlib.sha256(content).digest()
+        if is_same or facts["digest"].tobytes() == _shown(names[row], content):
+            return None
+        return f"{names[row]} with another content"
 
     away = [line for line in place.split("\n") if not os.path.exists(line)] or run.away
     if problems := list(filter(None, images.map_indices(problem, np.arange(len(names))))):
@@ -103,6 +105,16 @@ def check_of_run(folder: epath.PathLike, run: Run) -> None:
             do = f"bring {away[0]} back, or name its new place by {update} FOLDER`"
         must = "the images to export must be those of the run"
         raise InputError(f"{must}; got {problems[0]}: {do}")
+
+
+def _shown(name: str, content: bytes) -> bytes | None:
+    """Returns the digest of what the photo in a file shows; None if it cannot be decoded."""
+    try:
+        photo = decode.preview(content) if decode.is_raw(name) else content
+        with decode.opened(photo) as opened:
+            return decode.digest(photo, opened.file)
+    except Exception:  # Pillow raises errors of many types on damaged bytes.
+        return None
 
 
 def places(

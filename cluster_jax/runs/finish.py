@@ -27,7 +27,6 @@ from cluster_jax.nets import pretrained
 from cluster_jax.nets.config import LITE2
 from cluster_jax.report import duplicates, report, summary
 from cluster_jax.report.duplicates import Duplicates
-from cluster_jax.report.report_data import GONE
 from cluster_jax.runs import novel, provenance
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.run import COLUMNS, Run
@@ -102,22 +101,20 @@ def _unlabeled(dataset: Dataset) -> NDArray | None:
     return np.flatnonzero(partial_labels < 0)
 
 
-def find_duplicates(dataset: Dataset, features: NDArray) -> Duplicates | None:
-    """Returns duplicates among the images whose files are there; None for features of a file.
+def find_duplicates(
+    dataset: Dataset, features: NDArray, before: NDArray | None = None
+) -> Duplicates | None:
+    """Returns duplicates among images; None for features of a file.
 
     Args:
-        dataset: the images, of which at least one has its file. Indices in the result are those in
-            this set.
+        dataset: the images. Indices in the result are those in this set.
         features: features of all images, float `[n, d]`.
+        before: see `duplicates.find`.
     """
     if dataset.shown is None:
         return None
     say("looking for duplicates")
-    gone = {name for name, why in dataset.skipped if why == GONE}
-    names = dataset.sources or range(dataset.size)
-    here = np.array([i for i, name in enumerate(names) if name not in gone], np.int64)
-    repeated = duplicates.find(select(dataset.shown, here), features[here])
-    return repeated._replace(images=here[repeated.images])
+    return duplicates.find(dataset.shown, features, before)
 
 
 def as_run(found: Found, workdir: epath.Path, images: Mapping[str, Any]) -> Run:

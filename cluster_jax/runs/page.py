@@ -6,39 +6,30 @@ They are files for people; commands use them only to detect that they are out of
 import os
 import pathlib
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
-from cluster_jax.core import buckets, checks, io
+from cluster_jax.core import buckets, io
 from cluster_jax.core.arrays import blocks
-from cluster_jax.core.checks import InputError
-from cluster_jax.data import datasets
 from cluster_jax.data import folder as image_files
-from cluster_jax.data.datasets import Dataset
-from cluster_jax.data.decode import Item
-from cluster_jax.data.images import select
 from cluster_jax.discovery import splits
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.report import assignments, duplicates, report
-from cluster_jax.report.report_data import GONE, Changes, ReportData
+from cluster_jax.report.report_data import Changes, ReportData
 from cluster_jax.runs import finish, start
+from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.run import Run
-from cluster_jax.training.config import PhotosConfig, parse_config
-
-# The gray that stands for an image whose file is gone.
-GRAY = 128
 
 
 def publish(
     run: Run,
     *,
     with_report: bool,
-    dataset: Dataset | None = None,
     changed: Mapping[str, assignments.Column] | None = None,
 ) -> Run:
     """Writes a new state of a run and its outputs, and returns the state, with a page also its map.
@@ -49,16 +40,12 @@ def publish(
     Args:
         run: the state; one of its number is replaced.
         with_report: True: write `report.html`; False: remove an existing one, and draw no map.
-        dataset: the images of the run, if they are loaded already.
         changed: the table `changes.csv` of an update; None: an existing one stays.
-
-    Raises:
-        InputError: see `report_data`; nothing was written.
     """
     page = None
     if with_report:  # Before the state is written, because it takes time.
         run = finish.with_map(run)
-        page = render(run, dataset)
+        page = render(run)
     run.write()
     if changed is not None:
         io.write(run.workdir / workdirs.CHANGES, assignments.to_csv(changed))
@@ -120,9 +107,6 @@ def repaired(run: Run, *, with_report: bool) -> Run:
         run: the newest state.
         with_report: whether the page is written, too, for which the returned run has a map; if not,
             an existing page is removed. It has no effect if nothing is written.
-
-    Raises:
-        InputError: see `report_data`; nothing was written.
     """
     if not is_published(run, with_report=with_report):
         page = None
@@ -203,33 +187,28 @@ def _spread(run: Run, cells: assignments.Column) -> assignments.Column:
     return result
 
 
-def render(run: Run, dataset: Dataset | None = None) -> str:
-    """Returns the page of a run as HTML; for `dataset` see `report_data`."""
-    return report.render(report_data(run, dataset))
+def render(run: Run) -> str:
+    """Returns the page of a run as HTML; for the errors see `report_data`."""
+    return report.render(report_data(run))
 
 
-def report_data(run: Run, dataset: Dataset | None = None) -> ReportData:
-    """Returns the data that the page of a run shows.
+def report_data(run: Run) -> ReportData:
+    """Returns the data that the page of a run shows; pictures are the thumbnails in its store.
 
     Args:
         run: the run; if it has no map, one is drawn.
-        dataset: its images in its order, see `training_images`; None: they are loaded, if the run
-            has images that can be loaded again, see `_has_pictures`.
 
     Raises:
-        InputError: the images of the run are not in their folder, or are others.
+        DamagedFile: a file of thumbnails is not what was written.
     """
     run = finish.with_map(run)
     rows = run.rows
-    skipped = run.skipped
-    fetch = folder = None
-    if run.is_of_images and dataset is None and _has_pictures(run):
-        dataset = training_images(run)
-    if dataset is not None and dataset.shown is not None:
-        shown = dataset.shown if run.shown is None else select(dataset.shown, run.shown)
-        fetch = shown.fetch
-        folder = _image_folder(run)
-        skipped = dataset.skipped
+    pictures = stores.read_pictures(run.workdir)
+    places = pictures.places(run.columns["row"][rows])
+
+    def fetch(points: NDArray) -> NDArray:
+        return pictures.fetch(places[points])
+
     names = run.names
     if names is not None and run.shown is not None:
         names = tuple(names[row] for row in rows.tolist())
@@ -250,9 +229,10 @@ def report_data(run: Run, dataset: Dataset | None = None) -> ReportData:
         true_labels=None if run.truth is None else run.truth[rows],
         label_names=run.label_names,
         sources=names,
-        folder=folder,
-        fetch_images=fetch,
-        skipped=skipped,
+        folder=_image_folder(run) if run.is_of_images else None,
+        fetch_images=fetch if (places >= 0).any() else None,
+        has_picture=places >= 0,
+        skipped=run.skipped,
         linkage=run.linkage,
         duplicates=repeated,
         features=run.likeness,
@@ -263,12 +243,6 @@ def report_data(run: Run, dataset: Dataset | None = None) -> ReportData:
         command=correction_command(run.workdir),
         changes=changes,
     )
-
-
-def _has_pictures(run: Run) -> bool:
-    """Returns whether a run has images that can be loaded again, from files or as a known set."""
-    data = run.config["data"]
-    return data["name"] != "features" and (data["name"] != "arrays" or data["dir"] is not None)
 
 
 def _clustering(run: Run) -> Clustering:
@@ -318,103 +292,3 @@ def _image_folder(run: Run) -> str | None:
         return None
     root = image_files.root(data["dir"]).resolve()
     return None if root.is_file() else root.as_uri() + "/"
-
-
-def is_away(run: Run) -> bool:
-    """Returns whether the images of a run were in folders of which none exists now."""
-    data = run.config["data"]
-    is_of_files = run.is_of_images and data["name"] == "folder"
-    return is_of_files and not any(map(os.path.exists, data["dir"].split("\n")))
-
-
-def check_place(run: Run) -> None:
-    """Raises an `InputError` if the images of a run are away, see `is_away`."""
-    if is_away(run):
-        place = image_files.shown(run.config["data"]["dir"])
-        raise InputError(
-            f"the images of {run.workdir} must be in {place}; got no such folder: name the new "
-            f"place by `cluster-jax update --workdir={run.workdir} FOLDER`"
-        )
-
-
-def training_images(run: Run) -> Dataset:
-    """Returns the images of a run in its order, loaded again; `skipped` lists the unreadable files.
-
-    Files that came after the run are left out. Images whose files are gone are gray, and are listed
-    in `skipped` as well, for the reason `report_data.GONE`.
-
-    Raises:
-        InputError: the images cannot be loaded, or are others than those of the run.
-    """
-    check_place(run)
-    values = {**run.config, "data": {**run.config["data"], "cache_mb": 0.0}}  # Few are shown.
-    config = parse_config(values)
-    with checks.named({"data.dir": "the folder of the run"}):
-        if config.data.name == "folder":
-            dataset = image_files.load(config.data, run.names)
-        elif isinstance(config, PhotosConfig):
-            dataset = datasets.load(config.data)
-        else:  # Without the images that were held out for testing.
-            dataset, _ = splits.load(config.data, config.novel)
-    return of_run(run, dataset)
-
-
-def of_run(run: Run, dataset: Dataset) -> Dataset:
-    """Returns the images of a run among those of a data set, see `training_images`.
-
-    Files are told by their names alone. Images that are no files must all be there.
-
-    Raises:
-        InputError: the data set has other images.
-    """
-    if run.names is not None and dataset.sources is not None:
-        unreadable = tuple((name, why) for name, why in run.skipped if why != GONE)
-        dataset = with_gaps(dataset._replace(skipped=unreadable, unreadable=None), run.names)
-    if (dataset.size, dataset.sources) != (len(run.columns), run.names):
-        raise InputError(
-            f"the images of {run.workdir} must be as they were to be shown again; got others: "
-            "restore them"
-        )
-    return dataset
-
-
-def with_gaps(dataset: Dataset, names: Sequence[str]) -> Dataset:
-    """Returns the images of these names in their order; missing ones are gray.
-
-    `load` of a missing one raises a `FileNotFoundError`, its facts are zero, and `skipped` lists it
-    for the reason `report_data.GONE`. Labels are unknown then, of all images.
-
-    Args:
-        dataset: images with names and facts, at least one; those of other names are left out.
-        names: the names, as in `Dataset.sources`.
-    """
-    place = {name: i for i, name in enumerate(dataset.sources or ())}
-    gone = np.array([name not in place for name in names])
-    if tuple(names) == dataset.sources:
-        return dataset
-    whole = select(dataset, np.array([place.get(name, 0) for name in names]))
-
-    def fetch(indices: NDArray) -> NDArray:
-        return np.where(gone[indices][:, None, None, None], GRAY, whole.fetch(indices)).astype("u1")
-
-    def load(i: int) -> Item:
-        if gone[i] or whole.load is None:
-            raise FileNotFoundError(names[i])
-        return whole.load(i)
-
-    def facts(indices: NDArray) -> NDArray:
-        assert whole.facts is not None
-        known = whole.facts(indices)
-        known[gone[indices]] = np.zeros((), known.dtype)
-        return known
-
-    skipped = tuple((name, GONE) for name in np.array(names)[gone].tolist())
-    return whole._replace(
-        sources=tuple(names),
-        fetch=fetch,
-        load=load,
-        facts=facts,
-        images=None,
-        labels=None if skipped else whole.labels,
-        skipped=dataset.skipped + skipped,
-    )

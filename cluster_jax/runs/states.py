@@ -32,8 +32,8 @@ def undo(workdir: epath.PathLike, *, with_report: bool = True) -> Ended:
         state".
 
     Raises:
-        InputError: the run has no earlier state, it or its images cannot be read, or another
-            process uses the workdir; nothing was changed.
+        InputError: the run has no earlier state, it cannot be read, or another process uses the
+            workdir; nothing was changed.
     """
     workdir = workdirs.of_run(checks.local(workdir))
     with workdirs.locked(workdir):
@@ -53,8 +53,7 @@ def undo(workdir: epath.PathLike, *, with_report: bool = True) -> Ended:
                 said = f"update {last.updates}"
             elif what == "corrections":
                 said = f"the last corrections ({corrections.summary(before, last)})"
-        # States need no photos: where these are away, there is no page.
-        text = page.render(before) if with_report and not page.is_away(before) else None
+        text = page.render(before) if with_report else None
         changes.write_last(before)
         page.write_outputs(before, text)
         # Last, so that after a kill the same command does not go back twice.
@@ -86,8 +85,8 @@ def correct(
         The message, and the paths "workdir", "assignments" and, if it was written, "report".
 
     Raises:
-        InputError: the run is not finished, a file does not fit it, a name is invalid, the images
-            for the page cannot be read, or another process uses the workdir; nothing was written.
+        InputError: the run is not finished, a file does not fit it, a name is invalid, or another
+            process uses the workdir; nothing was written.
         OSError: a file of corrections cannot be read.
     """
     decisions = [corrections.read(file) for file in files]

@@ -1,14 +1,17 @@
-"""Embeddings that a run keeps in its workdir, so that no later call computes them again.
+"""What a run keeps of its images in its workdir, so that no later call reads these again.
 
 The features of a run are the rows of its first embedding, if it has images, followed by those of
 `FEATURES`, which grows. Rows never move or change: a state of the run says which of them it has.
+The files `pictures-ROW.npz` have the thumbnails of these rows, and of files their facts: the first
+one those of the first embedding, and each update with new images adds one, named by its first row.
 """
 
 import contextlib
 import io as streams
 import os
+import re
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -17,14 +20,20 @@ from etils import epath
 from numpy.typing import NDArray
 
 from cluster_jax.core import arrays, buckets, io
+from cluster_jax.data import images, thumbnails
+from cluster_jax.data.datasets import Dataset
+from cluster_jax.data.images import FACTS
 from cluster_jax.encoding.embed import Batch, Parts, readable_rows
 from cluster_jax.methods import base as methods
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.training import build
 from cluster_jax.training.build import Inputs
-from cluster_jax.training.config import AnyConfig, RunConfig
+from cluster_jax.training.config import AnyConfig, PhotosConfig, RunConfig
 
 FEATURES = "features.npy"
+_PICTURES = re.compile(r"pictures-([0-9]+)\.npz")
+# The most images of a training of which thumbnails are kept, as many as a page has points.
+MOST_PICTURES = 100_000
 # Embeddings of a run, each `{"backbone": [n, d], ...}`, by the name of their file in a workdir:
 # `workdir.TRAIN_EMBEDDING` and, if there are any, `TEST_EMBEDDING` and `INITIAL_EMBEDDING`.
 Embeddings = Mapping[str, dict[str, np.ndarray]]
@@ -142,6 +151,82 @@ def _header(rows: NDArray, count: int) -> bytes:
     return header.getvalue()
 
 
+class Pictures(NamedTuple):
+    """Thumbnails of images, and facts about their files.
+
+    Attributes:
+        rows: int64 `[m]`, ascending, the rows of the store.
+        thumbnails: the thumbnail of each of these rows, see `thumbnails.encode`.
+        facts: `[m]` of `data.images.FACTS`; zeros for images that are no files.
+    """
+
+    rows: NDArray
+    thumbnails: Sequence[bytes]
+    facts: NDArray
+
+    def places(self, rows: NDArray) -> NDArray:
+        """Returns the place of the thumbnail of each row int `[n]`, int64, -1 without one."""
+        is_there = np.isin(rows, self.rows)
+        return np.where(is_there, np.searchsorted(self.rows, rows), -1)
+
+    def fetch(self, places: NDArray) -> NDArray:
+        """Returns the thumbnails at places int `[b]`, uint8 `[b, height, width, 1 or 3]`."""
+        return np.stack([thumbnails.decode(self.thumbnails[i]) for i in places.tolist()])
+
+
+def write_pictures(workdir: epath.Path, first: int, pictures: Pictures) -> None:
+    """Writes the pictures of rows of the store, of which `first` is the first one."""
+    content = np.frombuffer(b"".join(pictures.thumbnails), np.uint8)
+    ends = np.cumsum([len(file) for file in pictures.thumbnails], dtype=np.int64)
+    stored = {"rows": pictures.rows, "facts": pictures.facts, "ends": ends, "content": content}
+    io.write_arrays(workdir / f"pictures-{first}.npz", stored, compressed=False)
+
+
+def read_pictures(workdir: epath.Path) -> Pictures:
+    """Returns the pictures of all rows of the store that have one; none without a run.
+
+    Raises:
+        DamagedFile: a file is not what was written.
+    """
+    matches = map(_PICTURES.fullmatch, buckets.names(workdir))
+    found = {int(match[1]): match[0] for match in matches if match}
+    rows = [np.zeros(0, np.int64)]
+    facts = [np.zeros(0, FACTS)]
+    files = list[bytes]()
+    for _, name in sorted(found.items()):
+        stored = io.read_arrays(workdir / name)
+        rows.append(stored["rows"])
+        facts.append(stored["facts"])
+        content = stored["content"].tobytes()
+        ends = stored["ends"].tolist()
+        files += [content[i:j] for i, j in zip([0, *ends], ends, strict=False)]
+    return Pictures(np.concatenate(rows), files, np.concatenate(facts))
+
+
+def encoded(pixels: NDArray) -> list[bytes]:
+    """Returns the thumbnails of images, uint8 `[b, H, W, C]`; they are made in threads."""
+    return images.map_indices(lambda i: thumbnails.encode(pixels[i]), np.arange(len(pixels)))
+
+
+def complete(workdir: epath.Path, dataset: Dataset) -> None:
+    """Writes the pictures of the first embedding from its images, if they are not there.
+
+    Of more than `MOST_PICTURES` images a random sample has pictures.
+
+    Args:
+        workdir: folder of the run.
+        dataset: the images that have a row, or features, of which a page shows no pictures.
+    """
+    if dataset.shown is None or "pictures-0.npz" in buckets.names(workdir):
+        return
+    rows = images.subset(dataset.size, MOST_PICTURES).astype(np.int64)
+    files = list[bytes]()
+    for part in images.chunks(len(rows), "making thumbnails"):
+        files += encoded(dataset.shown.fetch(rows[part]))
+    facts = np.zeros(len(rows), FACTS) if dataset.facts is None else dataset.facts(rows)
+    write_pictures(workdir, 0, Pictures(rows, files, facts))
+
+
 class Store(NamedTuple):
     """The embeddings of a run in its workdir, and which of them are missing.
 
@@ -176,7 +261,9 @@ def find(workdir: epath.Path, inputs: Inputs[AnyConfig], files: Mapping[str, int
         InputError: the workdir has embeddings of other images or of another config, or a file is
             damaged (`DamagedFile`).
     """
-    images = workdirs.describe_images(inputs.dataset)
+    # Facts about photos are in the store, by which `photos` tells other contents of a file.
+    has_facts = isinstance(inputs.config, PhotosConfig) and inputs.dataset.facts is not None
+    images = workdirs.describe_images(inputs.dataset, by_names=has_facts)
     made_from = workdirs.made_from(inputs.config.values, images)
     recorded = workdirs.check_images(workdir, images)
     there = (workdirs.has_embedding(workdir / name, made_from, by) for name, by in files.items())

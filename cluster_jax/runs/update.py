@@ -31,6 +31,7 @@ from cluster_jax.encoding.embed import readable_images, readable_rows
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import ClusterOptions
+from cluster_jax.report import duplicates
 from cluster_jax.runs import changes, finish, page, photos, provenance
 from cluster_jax.runs import rows as embeddings
 from cluster_jax.runs import run as records
@@ -61,6 +62,18 @@ class _Comparison(NamedTuple):
     names: tuple[str, ...] | None
     facts: NDArray
 
+    @property
+    def _facts_now(self) -> NDArray:
+        """Facts about the rows of `run`, `[n]`: of the present ones those of now.
+
+        The same photo may be in another file, in which a program has written a title.
+        """
+        assert self.run.facts is not None
+        facts = self.run.facts.copy()
+        is_there = self.known >= 0
+        facts[is_there] = self.facts[self.known[is_there]]
+        return facts
+
     def joined(self, is_kept: NDArray) -> tuple[Run, NDArray]:
         """Returns the run with the rows that stay, and after them all new ones.
 
@@ -90,7 +103,7 @@ class _Comparison(NamedTuple):
             run,
             names=names,
             columns=np.concatenate([run.columns[old], added]),
-            facts=np.concatenate([run.facts[old], self.facts[self.new]]),
+            facts=np.concatenate([self._facts_now[old], self.facts[self.new]]),
             gone=np.concatenate([run.gone, _kept_decisions(run, old)]),
         )
         return after, old
@@ -204,18 +217,18 @@ def update_photos(
         _confirm(before, int((~is_kept).sum()), confirmed, "name the folder in which they are now")
         comparison, made, skipped = _embedded(comparison, inputs)
         after, old = comparison.joined(is_kept)
+        after = dataclasses.replace(after, skipped=(*inputs.dataset.skipped, *skipped))
         after, dataset = _photos_now(after, comparison, old, inputs)
-        dataset = dataset._replace(skipped=(*dataset.skipped, *skipped))
-        after = dataclasses.replace(after, skipped=dataset.skipped)
         if not (refit or _differs(before, after)):
             return _unchanged(before, after, with_report=with_report)
         if not len(after.columns):
             raise InputError(f"PHOTOS must have an image that can be read; got none of {workdir}")
         run, clustering = _updated(before, after, old, made, refit=refit)
         inputs = inputs._replace(dataset=dataset)
-        run = _scored_photos(run, inputs, clustering, time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        run = _scored_photos(run, inputs, clustering, seconds, _groups_before(before, run))
         stores.append(workdir, made)
-        return _write_next_state(before, run, dataset=dataset, with_report=with_report, refit=refit)
+        return _write_next_state(before, run, with_report=with_report, refit=refit)
 
 
 def _photos_config(run: Run) -> PhotosConfig:
@@ -270,7 +283,8 @@ def _compare_photos(
     place = "\n".join(present)
     # Few are decoded: those that are new, and those that the report shows.
     with checks.named({"data.dir": "PHOTOS"}):
-        dataset = datasets.load(dataclasses.replace(config.data, dir=place, cache_mb=0.0))
+        data = dataclasses.replace(config.data, dir=place, cache_mb=0.0)
+        dataset = datasets.load(data, known=run.facts)
     dataset = build.load_photos(config, dataset).dataset
     assert dataset.facts is not None
     root = image_files.root(place)
@@ -333,6 +347,10 @@ def _embedded(
     fresh = images.select(inputs.dataset, comparison.new)
     made = photos.embed(inputs._replace(dataset=fresh), comparison.run.encoder())
     rows = readable_rows({**made, "index": comparison.new})
+    first = len(comparison.run.store)
+    pictures = photos.pictures_of(made, first)
+    if pictures is not None and len(pictures.rows):
+        stores.write_pictures(comparison.run.workdir, first, pictures)
     comparison = comparison._replace(new=rows["index"])
     return comparison, rows["backbone"], readable_images(fresh, made).skipped
 
@@ -342,7 +360,7 @@ def _photos_now(
 ) -> tuple[Run, Dataset]:
     """Returns the updated run with the new config, and its photos as a data set in the same order.
 
-    Names are relative to the folder of the new config. Photos that are away are gray.
+    Names are relative to the folder of the new config. There are no labels if photos are away.
 
     Args:
         after: the run with the photos of now, whose names are absolute paths.
@@ -352,16 +370,20 @@ def _photos_now(
     """
     root = image_files.root(str(inputs.config.data.dir))
     names = tuple(os.path.relpath(path, root) for path in after.names or ())
-    sources = tuple(os.path.relpath(path, root) for path in comparison.names or ())
     known = comparison.known[old]
-    dataset = inputs.dataset._replace(sources=sources, unreadable=None, skipped=())
-    dataset = images.select(dataset, np.concatenate([known[known >= 0], comparison.new]))
+    now = images.select(inputs.dataset, np.concatenate([known, comparison.new]))
+    labels = None if (known < 0).any() else now.labels
     after = dataclasses.replace(after, names=names, config=inputs.config.values)
-    return after, page.with_gaps(dataset, names)
+    dataset = photos.of_run(after)._replace(labels=labels, label_names=now.label_names)
+    return after, dataset._replace(ignored=now.ignored)
 
 
 def _scored_photos(
-    run: Run, inputs: build.Inputs[PhotosConfig], clustering: Clustering, seconds: float
+    run: Run,
+    inputs: build.Inputs[PhotosConfig],
+    clustering: Clustering,
+    seconds: float,
+    groups: NDArray,
 ) -> Run:
     """Returns an updated run of photos with results and duplicates.
 
@@ -372,6 +394,7 @@ def _scored_photos(
         inputs: its photos.
         clustering: a new clustering of its rows, whose clusters are replaced by those of `run`.
         seconds: seconds that the update took so far.
+        groups: see `_groups_before`.
     """
     assert run.store is not None
     named = run.results.get("suggested_names") or {}
@@ -380,7 +403,7 @@ def _scored_photos(
     features = {workdirs.TRAIN_EMBEDDING: embedding}
     clustering = _own_clusters(run, clustering)
     started = time.perf_counter()
-    repeated = finish.find_duplicates(dataset, embedding["backbone"])
+    repeated = finish.find_duplicates(dataset, embedding["backbone"], groups)
     found = finish.Found(inputs, features, dataset, embedding, clustering, repeated, started)
     run = dataclasses.replace(run, truth=dataset.labels, label_names=dataset.label_names)
     run = finish.complete(found, run, seconds=seconds)
@@ -388,6 +411,16 @@ def _scored_photos(
     # Those of a known group stay: with each new photo, others would come first.
     suggested = {str(key): named.get(str(key), words) for key, words in suggested.items()}
     return dataclasses.replace(run, results={**run.results, "suggested_names": suggested or None})
+
+
+def _groups_before(before: Run, run: Run) -> NDArray:
+    """Returns the group of duplicates that each row of a run had in the state before, -1 for none.
+
+    The result is int64 `[n]`.
+    """
+    groups = np.full(run.columns["row"].max(initial=-1) + 1, -1)
+    groups[before.columns["row"]] = duplicates.groups_of(before.duplicates, len(before.columns))
+    return groups[run.columns["row"]]
 
 
 def update_rows(
@@ -440,7 +473,7 @@ def update_rows(
         run, clustering = _updated(before, after, old, made, refit=refit)
         run = _scored_rows(run, clustering, options)
         stores.append(workdir, made)
-        return _write_next_state(before, run, dataset=None, with_report=with_report, refit=refit)
+        return _write_next_state(before, run, with_report=with_report, refit=refit)
 
 
 def _row_options(run: Run) -> ClusterOptions:
@@ -642,15 +675,12 @@ def _own_clusters(run: Run, clustering: Clustering) -> Clustering:
     )
 
 
-def _write_next_state(
-    before: Run, run: Run, *, dataset: Dataset | None, with_report: bool, refit: bool
-) -> Ended:
+def _write_next_state(before: Run, run: Run, *, with_report: bool, refit: bool) -> Ended:
     """Writes the next state of a run, the table of changes and the outputs.
 
     Args:
         before: the newest written state.
         run: the updated run, not yet numbered.
-        dataset: its photos; None: they are loaded for the page, if there are any.
         with_report: whether the page is written; if not, an existing page is removed.
         refit: whether all rows were clustered anew, for the message.
 
@@ -662,5 +692,5 @@ def _write_next_state(
     run = dataclasses.replace(run, number=before.number + 1, made_by="update", page=None)
     table = changes.table(before, run)
     run = dataclasses.replace(run, changes=collections.Counter(table["change"]))
-    page.publish(run, with_report=with_report, dataset=dataset, changed=table)
+    page.publish(run, with_report=with_report, changed=table)
     return changes.words(run, refit=refit), changes.values(run, refit=refit)

@@ -1,5 +1,7 @@
 """`cluster-jax images`: one command from a folder of photos to a report."""
 
+import collections
+import hashlib
 import json
 import logging
 import pathlib
@@ -12,8 +14,11 @@ from PIL import Image
 
 from cluster_jax.cli import cluster, images, report, update
 from cluster_jax.core.config import load_config
+from cluster_jax.data import decode
+from cluster_jax.data import images as data
 from cluster_jax.report import report_data
 from cluster_jax.runs import run as records
+from cluster_jax.runs import store
 from cluster_jax.runs import workdir as workdirs
 from tests import toy
 from tests.report.test_report import Page
@@ -101,13 +106,18 @@ def test_names_of_two_groups_are_never_the_same():
     }  # fmt: skip
 
 
-def _needs_its_photos(run, refused, *flags):
-    """Where all photos are away, their new place is to be named; but a state needs none."""
-    said = "got no such folder: name the new place by `cluster-jax update --workdir="
-    for flag in flags:
-        assert said in refused(report.main, str(run), flag)
+def _needs_no_photos(run, refused, export):
+    """Where all photos are away, only an export asks for them."""
+    said = refused(report.main, str(run), f"--export={export}")
+    assert "bring " in said
+    assert " back, or name its new place by `cluster-jax update --workdir=" in said
+    before = (run / "report.html").read_text()
+    report.main([str(run), "--name=0=of no photo"])
+    drawn = Page((run / "report.html").read_text()).record["map"]["clusters"]
+    assert "of no photo" in {cluster["name"] for cluster in drawn}
     update.main([f"--workdir={run}", "--undo"])
-    assert not (run / "report.html").exists()
+    assert (run / "report.html").read_text() == before
+    assert Page(before).record["map"]["sheets"][0]["uri"].startswith("data:image/webp")
 
 
 def _exported(run, folder):
@@ -175,15 +185,50 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, refused, m
     assert (out / "embedding.npz").read_bytes() == embedding, "not made again"
     update.main([f"--workdir={out}", "--undo"])
     assert (out / "assignments.csv").read_bytes() == table
-    # Photos that are gone are gray in the report, and those that are left are as they were.
+    shown = (out / "report.html").read_text()
+    # A photo that is gone stays in the report until an update.
     (photos / "00.png").unlink()
     said = refused(report.main, str(out), "--name=0=late", f"--export={tmp_path / 'late'}")
     assert "got 00.png gone: run `cluster-jax update" in said
     report.main([str(out), f"--corrections={corrections}"])
     assert "corrections  nothing new; in force: 2 decided, 1 named" in capsys.readouterr().out
-    assert " could not be read or are gone: see" in (out / "report.html").read_text()
+    assert (out / "report.html").read_text() == shown
     photos.rename(tmp_path / "moved")
-    _needs_its_photos(out, refused, f"--corrections={corrections}", f"--export={tmp_path / 'late'}")
+    _needs_no_photos(out, refused, tmp_path / "late")
+
+
+def test_each_photo_is_decoded_once(photos, tmp_path, monkeypatch):
+    """For its features, its thumbnail and the facts about its file; no later command reads it."""
+    for name in ("00.png", "01.png"):  # The network sees all photos in three batches.
+        (photos / name).unlink()
+    toy.save(photos, toy.images(50, channels=3)[0][48:], prefix="more")
+    decoded = collections.Counter()
+    attempt, look = data.ItemReader.attempt, data.ItemReader._look
+
+    def counted(self, i, function):
+        decoded[self.names[i]] += 1
+        return function(self, i)
+
+    monkeypatch.setattr(data.ItemReader, "attempt", lambda self, i: counted(self, i, attempt))
+    monkeypatch.setattr(data.ItemReader, "_look", lambda self, i: counted(self, i, look))
+    images.main([str(photos), f"--workdir={tmp_path / 'run'}", *QUICK])
+    assert decoded == collections.Counter(sorted(f.name for f in photos.iterdir()))
+    monkeypatch.setattr(decode, "opened", None)  # No picture is opened from here on.
+    report.main([str(tmp_path / "run"), "--name=1=waves"])
+    run = records.read(tmp_path / "run")
+    kept = store.read_pictures(run.workdir)
+    for row, name in enumerate(run.names):
+        content = (photos / name).read_bytes()
+        facts = kept.facts[row]
+        assert facts["bytes"] == len(content)
+        assert facts["file"].tobytes() == hashlib.sha256(content).digest()
+        with Image.open(photos / name) as image:
+            side = min(image.size)
+            assert (facts["width"], facts["height"]) == image.size
+            wanted = np.asarray(image.convert("RGB").resize((48, 48), Image.Resampling.BICUBIC))
+        assert side == max(image.size)
+        shown = kept.fetch(np.array([row]))[0]
+        assert np.abs(shown.astype(int) - wanted).mean() < 6  # It is a JPEG.
 
 
 def test_a_finished_run_compares_the_files_of_the_folder(

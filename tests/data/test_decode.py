@@ -122,11 +122,13 @@ def test_files_that_differ_in_the_middle_have_different_contents(tmp_path, rng):
     for name, middle in (("a", 0), ("b", 255), ("c", 0)):
         values[150, 150] = middle
         Image.fromarray(values).save(tmp_path / f"{name}.bmp")
-    a, b, c = load(tmp_path, cache_mb=0.0).facts(np.arange(3))["digest"]
-    assert (a != b).any()
-    np.testing.assert_array_equal(a, c)
+    a, b, c = load(tmp_path, cache_mb=0.0).facts(np.arange(3))
+    for digest in ("digest", "file"):
+        assert (a[digest] != b[digest]).any()
+        np.testing.assert_array_equal(a[digest], c[digest])
     digest = hashlib.sha256((tmp_path / "b.bmp").read_bytes()).digest()
-    assert (b.tobytes(), b.shape) == (digest, (32,))
+    assert (b["file"].tobytes(), b["file"].shape) == (digest, (32,))
+    assert b["digest"].tobytes() != digest
 
 
 @every_row(

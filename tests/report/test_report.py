@@ -96,7 +96,7 @@ def repeated(sources=None):
         is_exact=np.array([True, False, True, False, False]),
         similarities=np.array([1, 0.98765432, 1, 1, 0.97]),
         threshold=0.9625,
-        facts=np.full(5, np.array((8, 8, 8, b"2020-01-02T03:04:05", 0), FACTS)),
+        facts=np.full(5, np.array((8, 8, 8, b"2020-01-02T03:04:05", 0, 0), FACTS)),
         keep=np.array([True, False, False, True, False]),
     )
     return duplicates.Shown(found, sources)
@@ -499,13 +499,12 @@ def write_report(path, data):
 
 
 def test_skipped_files(tmp_path):
-    gone = ("b.jpg", report_data.GONE)
-    data = make(CLUSTERS, skipped=(("a/", "denied"), ("lone \udcff.jpg", "no image"), gone))
+    data = make(CLUSTERS, skipped=(("a/", "denied"), ("lone \udcff.jpg", "no image")))
     write_report(tmp_path / "r.html", data)
     page = Page((tmp_path / "r.html").read_text("utf-8"))
-    assert "2 files and 1 folder could not be read or are gone: see Skipped." in page.text
+    assert "1 file and 1 folder could not be read: see Skipped." in page.text
     rows = [[text(cell) for cell in row] for row in page.by_id("skipped").iter("tr")]
-    assert rows[1:] == [["a/", "denied"], ["lone \\udcff.jpg", "no image"], [*gone]], (
+    assert rows[1:] == [["a/", "denied"], ["lone \\udcff.jpg", "no image"]], (
         "bytes that are not text are spelled out"
     )
 

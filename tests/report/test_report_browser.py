@@ -269,7 +269,7 @@ def test_of_duplicates_one_is_kept(tmp_path):
       found.undone = kept();
     """
     names = (*sources(2), "a/it's 2.png", *sources(68)[3:])
-    facts = np.full(5, np.array((8, 0, 1500, b"2024-05-01T10:00:00", 0), FACTS))
+    facts = np.full(5, np.array((8, 0, 1500, b"2024-05-01T10:00:00", 0, 0), FACTS))
     facts["height"] = np.arange(5) + 2
     shown = repeated(names)
     keep = np.array([False, True, False, True, False])

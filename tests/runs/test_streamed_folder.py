@@ -18,7 +18,7 @@ BAD = (0, 7, 63)
 @pytest.fixture
 def config(tmp_path, monkeypatch):
     """A run of 64 gray files, three of which cannot be read."""
-    monkeypatch.setattr(images.ItemReader.__init__, "__defaults__", (1,))
+    monkeypatch.setattr(images.ItemReader.__init__, "__defaults__", (1, None))
     photos = tmp_path / "photos"
     toy.save_by_label(photos, *toy.images())
     files = sorted(photos.rglob("*.png"))
