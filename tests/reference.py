@@ -32,28 +32,6 @@ def through_unit(x, gradient):
     return out
 
 
-def softmax_row(x, rows, tau, missing=None):
-    """Weights exp(<x, row_j>/tau) / sum, without the row `missing`."""
-    weights = np.array(
-        [0.0 if j == missing else math.exp(np.dot(x, y) / tau) for j, y in enumerate(rows)]
-    )
-    return weights / weights.sum()
-
-
-def nrcc_gradient_printed(a, b, c, tau):
-    """The regularizer's part of the gradients (10) and (11), with (14)'s prefactor 1/(2n)."""
-    n = len(a)
-    out = np.zeros_like(a)
-    for i in range(n):
-        attract, repel = softmax_row(a[i], b, tau), softmax_row(a[i], c, tau)
-        out[i] = -2 * attract[i] * b[i]
-        for j in range(n):
-            if j != i:
-                back = softmax_row(b[j], a, tau)[i]
-                out[i] += repel[j] * c[j] - (attract[j] + back) * b[j]
-    return out / (2 * n * tau)
-
-
 def sghmc(image, gradient, draws, *, step_size, friction, noise, momentum):
     """NRCC (17), (18) for one image: its view, and where the same noise leads without gradients."""
     ends = []

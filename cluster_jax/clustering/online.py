@@ -99,7 +99,8 @@ def update(
 
     Source: CueCo (7), (8). Centroids are scaled to length one after each update. The variance is
     taken about the centroid that the rows were assigned to, the one before the update: about the
-    batch's own mean, mu_i in (8), a cluster with one member has variance 0, and L3 explodes.
+    batch's own mean, mu_i in (8), a cluster with one member has variance 0, and L3 explodes
+    (`test_cueco_eq_8_about_the_mean_of_the_batch_has_singletons_of_variance_zero`).
 
     Example:
         >>> clusters = Clusters(jnp.array([[1.0, 0.0], [0.0, 1.0]]), jnp.array([0.5, 0.5]))

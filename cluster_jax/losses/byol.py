@@ -45,7 +45,8 @@ def byol_views(predictions_pair: tuple[Array, Array], targets_pair: tuple[Array,
         Scalar, at least float32.
 
     Source: NRCC (4) with the prefactor 1/(2n) of its InfoNCE (1), which fixes the scale of the
-    regularizer's weight; (12), (13) and (19) of the paper differ from each other by factors of two.
+    regularizer's weight; (12), (13) and (19) of the paper differ from each other by factors of two
+    (`test_nrcc_eq_12_needs_the_stop_gradient_that_its_text_leaves_out`).
 
     Example:
         >>> import jax.numpy as jnp

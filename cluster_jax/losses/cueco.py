@@ -33,7 +33,8 @@ def centroid_contrast(
         ValueError: fewer than two clusters.
 
     Source: CueCo (4), with the own centroid once in the denominator: the printed sum over all l
-    counts it twice, where the text below it says "the other clusters".
+    counts it twice, where the text below it says "the other clusters"
+    (`test_cueco_eq_4_misprints_the_own_centroid_twice`).
 
     Example:
         >>> import jax.numpy as jnp

@@ -265,7 +265,8 @@ def info_nce_views(
         ValueError: one image in the global batch and no positive in the denominator.
 
     Source: NRCC (1)-(3). The paper's gradient, (7) and (9), prints `l != i` in the second
-    denominator; the gradient of this loss has `l != j` there.
+    denominator; the gradient of this loss has `l != j` there
+    (`test_nrcc_eq_7_and_9_misprint_the_second_denominator`).
 
     Example:
         >>> import jax.numpy as jnp

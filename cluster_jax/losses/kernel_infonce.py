@@ -105,7 +105,7 @@ def kernel_info_nce_views(a: Array, b: Array, *, kernel: Kernel, axis: Axis = No
         ValueError: the rows cannot be halved.
 
     Source: Kernel-InfoNCE (8), Algorithm 2. The latter prints s = ||z_i - z_j||^gamma without the
-    minus sign of (7).
+    minus sign of (7) (`test_kernel_infonce_algorithm_2_misprints_the_sign_of_the_distance`).
 
     Example:
         >>> import jax.numpy as jnp

@@ -1,7 +1,8 @@
 """NCC: neighbors as positives, and prototypes of the batch that align and spread (ProtoCL).
 
 NCC's alignment (6) is BYOL's loss of the prediction from a `positive_samples` row; see `byol`. The
-`mse` of its pseudo-code would be the mean over the dimensions, not the squared distance.
+`mse` of its pseudo-code would be the mean over the dimensions, not the squared distance
+(`test_ncc_eq_5_and_6_gradient_of_the_alignment_of_samples`).
 """
 
 import functools
@@ -71,7 +72,8 @@ def prototypes(
     Raises:
         ValueError: fewer than two clusters.
 
-    Source: NCC, below (8); the text at (A12) swaps the two networks. The official code judges by
+    Source: NCC, below (8); the text at (A12) swaps the two networks
+    (`test_ncc_eq_7_gradient_of_proto_cl_at_the_rows`). The official code judges by
     the images of one device which clusters are empty, and on several devices gives images the
     labels of others and divides the gradient by the number of devices.
 

@@ -58,13 +58,17 @@ def nrcc(
 
     Source: NRCC (5), (6), with these deviations.
       - (5) and (6) print the ratio upside down, which would push a view from its own positive. The
-        sign here is that of the paper's gradients (10)-(14), its text and its code.
+        sign here is that of the paper's gradients (10)-(14), its text and its code
+        (`test_nrcc_eq_5_and_6_misprint_the_ratio_upside_down`).
       - tau divides the inner products, as in (10)-(14); (5) omits it.
       - Of the gradients, (10) prints 2 P_ii where this loss has P_ii + Q_ii, (13) and (20) lack
-        the factor 1/tau and (11) lacks 1/(2n), both of which (14) has.
+        the factor 1/tau and (11) lacks 1/(2n), both of which (14) has
+        (`test_nrcc_eq_10_misprints_one_softmax_twice`,
+        `test_nrcc_eq_13_and_14_misprint_factors_and_one_denominator`).
       - `include_own_view=False` follows Algorithms 2 and 3, which pair x_i with c_j for i != j.
         The printed (11) leaves j = i out of the sum but keeps it in the denominator, the gradient
-        of neither choice; the authors' code masks nothing.
+        of neither choice (`test_nrcc_eq_11_misprints_the_factor_and_one_denominator`); the
+        authors' code masks nothing.
 
     Example:
         >>> import jax.numpy as jnp
@@ -102,9 +106,10 @@ def nrcc_views(
     With InfoNCE the keys are the live projections `(a, b)` themselves and the gradient passes
     through both roles. With BYOL they are the target network's projections of the views a and b,
     given as constants: then (20)'s claim that the repulsion stays as in (14) does not hold, the
-    part of the gradient that comes through the keys is gone. There the configs take the projections
-    before the predictor as anchors, and the target network's projections as `c`; for other choices
-    see `methods.nrcc.NRCCConfig`.
+    part of the gradient that comes through the keys is gone
+    (`test_nrcc_eq_20_misprints_factors_and_keeps_the_repulsion_of_eq_14`). There the configs take
+    the projections before the predictor as anchors, and the target network's projections as `c`;
+    for other choices see `methods.nrcc.NRCCConfig`.
 
     Args:
         a: anchors of the first view `[rows, d]`.

@@ -19,7 +19,9 @@ $$p \leftarrow (1 - \delta_1)\, p - \delta_2 \nabla P(x) + \delta_3\, r, \qquad
 x \leftarrow x + \delta_2\, p$$
 
 Deviation: (18) prints the old momentum, by which a single iteration, as in the paper, is noise
-without any gradient; here the new one moves the image, `momentum="old"` is the printed form. With
+without any gradient (`test_nrcc_eq_18_as_printed_is_noise_without_any_gradient` in
+`tests/losses/test_closed_forms.py`); here the new one moves the image, `momentum="old"` is the
+printed form. With
 the published constants the gradient is a few percent of a step. `SamplerInfo` reports its share,
 and `normalize_gradient` raises it. Take `sghmc` with NRCC: one iteration reuses the gradient of the
 forward pass.

@@ -230,7 +230,8 @@ def inverse(similarity: Array) -> Array:
         The potentials, of that shape.
 
     Source: NRCC (16). The paper calls it a density, but (17) descends it and Theorem 3.6 minimizes
-    it. The continuation is ours.
+    it (`test_nrcc_eq_16_is_a_potential_and_not_the_density_that_its_text_says`). The continuation
+    is ours.
 
     Example:
         >>> import jax.numpy as jnp

@@ -123,7 +123,8 @@ def sghmc(
     Source: NRCC (16)-(18) and Algorithm 1, whose constants are the defaults, with these deviations.
       - As printed, (18) uses the old momentum and s_zeta is returned (Algorithm 1 makes zeta + 1
         passes and throws the last away): with zeta = 1, as in all the paper's experiments, that is
-        s_0 + delta_2 r_0, noise without any gradient. "old" is this; "new" is the authors' code.
+        s_0 + delta_2 r_0, noise without any gradient. "old" is this; "new" is the authors' code
+        (`test_nrcc_eq_18_as_printed_is_noise_without_any_gradient`).
       - The clip is the authors' code (1); the normalization is ours. With the published constants
         (0.05, 0.1, 0.99) one step moves a pixel by 0.067 (standard deviation, "old": 0.050) and
         the gradient's part of it is at most step_size^2 clip = 0.0025. The temperature of the

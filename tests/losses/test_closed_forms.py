@@ -12,6 +12,8 @@ unequal lengths, and `D` dimensions. `test_reference.py` has the losses' values.
 """
 
 import math
+import pathlib
+import re
 
 import jax
 import jax.numpy as jnp
@@ -30,8 +32,8 @@ every_temperature = pytest.mark.parametrize("tau", [1.0, 0.5, 0.1])
 
 
 def unit(x):
-    """Rows of length one."""
-    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+    """Rows of length one, of arrays of NumPy or JAX."""
+    return x / (x * x).sum(-1, keepdims=True) ** 0.5
 
 
 def at_rows(x, gradient):
@@ -42,7 +44,7 @@ def at_rows(x, gradient):
 
 
 def draw(rng, *shapes):
-    """Rows of unequal lengths of each shape, by default `[N, D]`."""
+    """Rows of unequal lengths, an array of each shape."""
     return [rng.uniform(0.5, 3, (n, 1)) * rng.normal(size=(n, d)) for n, d in shapes]
 
 
@@ -80,8 +82,19 @@ ROWS = (N, D)
 OTHERS = ~np.eye(N, dtype=bool)  # [i, j]: j != i
 
 # ------------------------------------------------------------------------------------------------
-# NRCC, section 3.1: InfoNCE, (1)-(3), and BYOL, (4).
+# NRCC, Enhancing Contrastive Clustering with Negative Pair-guided Regularization.
+#
+# Sections 3.1 and 3.2: InfoNCE, (1)-(3), with its gradient, (7)-(9), and BYOL, (4).
 # ------------------------------------------------------------------------------------------------
+
+
+def test_nrcc_eq_4_gradient_of_byol(rng):
+    """-zbar_i^b / n at q(z_i^a), with the factor 1/(2n) of (7); the targets are constants."""
+    qa, qb, ta, tb = draw(rng, *[ROWS] * 4)
+    (of_a, of_b), of_targets = gradients(losses.byol_views, (qa, qb), (ta, tb))
+    agree(of_a, at_rows(qa, -unit(tb) / N))
+    agree(of_b, at_rows(qb, -unit(ta) / N))
+    agree_zero(*of_targets)
 
 
 def info_nce_forces(a, b, tau, printed=False):
@@ -122,18 +135,32 @@ def test_nrcc_eq_7_and_9_misprint_the_second_denominator(rng, tau, off):
     assert distance(printed, info_nce_gradients(a, b, tau)[0]) == about(off)
 
 
-def test_nrcc_eq_4_gradient_of_byol(rng):
-    """-zbar_i^b / n at q(z_i^a), with the factor 1/(2n) of (7); the targets are constants."""
-    qa, qb, ta, tb = draw(rng, *[ROWS] * 4)
-    (of_a, of_b), of_targets = gradients(losses.byol_views, (qa, qb), (ta, tb))
-    agree(of_a, at_rows(qa, -unit(tb) / N))
-    agree(of_b, at_rows(qb, -unit(ta) / N))
-    agree_zero(*of_targets)
+# ------------------------------------------------------------------------------------------------
+# NRCC, section 3.2: the regularizer, (5), (6), and its gradient with InfoNCE, (10), (11), and BYOL,
+# (12)-(14).
+# ------------------------------------------------------------------------------------------------
 
 
-# ------------------------------------------------------------------------------------------------
-# NRCC, section 3.2: the regularizer.
-# ------------------------------------------------------------------------------------------------
+@every_temperature
+def test_nrcc_eq_5_and_6_misprint_the_ratio_upside_down(rng, tau):
+    """Its logarithm is minus that of the gradients (10)-(14), with all j and tau in both sums."""
+    a, b, c = draw(rng, ROWS, ROWS, ROWS)
+
+    def printed(a, key_a, key_b):
+        def total(x, y):
+            return jnp.exp(unit(x) @ unit(y).T / tau).sum(1)
+
+        ratios = total(a, key_b) / total(a, c), total(b, key_a) / total(b, c)
+        return sum(jnp.sum(jnp.log(ratio)) for ratio in ratios) / (2 * N)
+
+    def ours(a, key_a, key_b):
+        return losses.nrcc_views(a, b, key_a, key_b, c, temperature=tau, include_own_view=True)
+
+    agree(ours(a, a, b), -printed(a, a, b))
+    agree(jax.grad(lambda a: ours(a, a, b))(a), -jax.grad(lambda a: printed(a, a, b))(a))
+    target_a, target_b = draw(rng, ROWS, ROWS)  # (6)
+    agree(ours(a, target_a, target_b), -printed(a, target_a, target_b))
+    agree(jax.grad(ours)(a, target_a, target_b), -jax.grad(printed)(a, target_a, target_b))
 
 
 def shares(a, b, c, tau, own=False):
@@ -161,7 +188,7 @@ def nrcc_forces(a, b, c, tau, own=False, live=True):
 
 
 def nrcc_gradient(a, b, c, tau, own=False):
-    """Of the package, at view a; the keys are the views themselves, as with InfoNCE."""
+    """Of the regularizer, at view a; the keys are the views themselves, as with InfoNCE."""
     return jax.grad(
         lambda a: losses.nrcc_views(a, b, a, b, c, temperature=tau, include_own_view=own)
     )(a)
@@ -185,23 +212,6 @@ def test_nrcc_eq_10_and_11_gradient_with_info_nce(rng, tau, own):
         more, away = nrcc_forces(unit(x), unit(y), unit(c), tau, own)
         agree(got, at_rows(x, -(attraction + strength * more) + repulsion + strength * away))
     agree_zero(of_c)
-
-
-@every_temperature
-def test_nrcc_eq_5_and_6_misprint_the_ratio_upside_down(rng, tau):
-    """Its logarithm is minus that of the gradients (10)-(14), with all j and tau in both sums."""
-    a, b, c = draw(rng, ROWS, ROWS, ROWS)
-
-    def printed(a):
-        u = a / jnp.linalg.norm(a, axis=1, keepdims=True)
-        to_b, to_c = (jnp.exp(u @ unit(x).T / tau) for x in (b, c))
-        of_b = np.exp(unit(b) @ unit(c).T / tau).sum(1)
-        ratios = to_b.sum(1) / to_c.sum(1), to_b.sum(0) / of_b
-        return sum(jnp.sum(jnp.log(ratio)) for ratio in ratios) / (2 * N)
-
-    ours = losses.nrcc_views(a, b, a, b, c, temperature=tau, include_own_view=True)
-    agree(ours, -printed(a))
-    agree(nrcc_gradient(a, b, c, tau, own=True), -jax.grad(printed)(a))
 
 
 @pytest.mark.parametrize(("tau", "off"), [(1.0, 0.0456), (0.5, 0.103), (0.1, 0.348)])
@@ -236,7 +246,7 @@ def test_nrcc_eq_11_misprints_the_factor_and_one_denominator(rng, tau, off, rest
     assert distance(scaled, nrcc_gradient(a, b, c, tau, own=True)) == about(rest[1])
 
 
-def test_nrcc_eq_12_is_the_gradient_with_the_stop_gradient_that_its_text_leaves_out(rng):
+def test_nrcc_eq_12_needs_the_stop_gradient_that_its_text_leaves_out(rng):
     """The attraction z_i^b / n; without stop-gradient and predictor it would be twice that.
 
     (13) and (19) print half of (12) for the same term.
@@ -246,8 +256,8 @@ def test_nrcc_eq_12_is_the_gradient_with_the_stop_gradient_that_its_text_leaves_
     agree(jax.grad(lambda a: losses.byol_views((a, b), (a, b)))(a), at_rows(a, -attraction))
 
     def without_stop_gradient(a):
-        u, v = (x / jnp.linalg.norm(x, axis=1, keepdims=True) for x in (a, b))
-        return 2 * jnp.sum((u - v) ** 2) / (2 * N)  # l_ia and l_ib are then the same
+        # l_ia and l_ib are then the same.
+        return 2 * jnp.sum((unit(a) - unit(b)) ** 2) / (2 * N)
 
     agree(jax.grad(without_stop_gradient)(a), at_rows(a, -2 * attraction))
 
@@ -466,7 +476,8 @@ def test_nrcc_eq_20_misprints_factors_and_keeps_the_repulsion_of_eq_14(rng, tau,
 
 
 # ------------------------------------------------------------------------------------------------
-# NCC: positive sampling, (3)-(6), and ProtoCL, (7), (8).
+# NCC, Exploring Non-contrastive Representation Learning for Deep Clustering: positive sampling,
+# (3)-(6), and ProtoCL, (7), (8).
 # ------------------------------------------------------------------------------------------------
 
 
@@ -559,7 +570,8 @@ def test_ncc_eq_7_gradient_of_proto_cl_at_the_rows(rng, tau):
 
 
 # ------------------------------------------------------------------------------------------------
-# CueCo: the losses L1 to L3, (1), (4), (5), and the clusters, (2), (3), (7), (8).
+# CueCo, Cluster Contrast for Unsupervised Visual Representation Learning: the losses L1 to L3, (1),
+# (4), (5), and the clusters, (2), (3), (7), (8).
 # ------------------------------------------------------------------------------------------------
 
 K = 5
@@ -671,7 +683,8 @@ def test_cueco_eq_8_about_the_mean_of_the_batch_has_singletons_of_variance_zero(
 
 
 # ------------------------------------------------------------------------------------------------
-# Kernel-InfoNCE: SimCLR, (1), exponential kernels, (7), (8), mixtures, CLIP, and appendix C.
+# Kernel-InfoNCE, Contrastive Learning Is Spectral Clustering on Similarity Graph: SimCLR, (1),
+# exponential kernels, (7), (8), mixtures, CLIP, and appendix C.
 # ------------------------------------------------------------------------------------------------
 
 
@@ -882,7 +895,7 @@ def test_kernel_infonce_theorem_3_1_gradient_is_that_of_spectral_clustering(rng,
 
     def expected(z):
         """Sum over i, j of pi_ij and the loss of row i with the positive j."""
-        u = z / jnp.linalg.norm(z, axis=1, keepdims=True)
+        u = unit(z)
         total = 0.0
         for i, j in zip(*np.nonzero(pi), strict=True):
             own = np.arange(n)[None] == i
@@ -941,7 +954,7 @@ def test_kernel_infonce_appendix_c_gradient_on_a_subgraph(rng, p, q, tau):
     z = rng.normal(size=(n, 2))
 
     def loss(z):
-        u = z / jnp.linalg.norm(z, axis=1, keepdims=True)
+        u = unit(z)
         return losses.info_nce(u[vertices], u, ends, temperature=tau, excluded=excluded)
 
     u = unit(z)
@@ -953,7 +966,8 @@ def test_kernel_infonce_appendix_c_gradient_on_a_subgraph(rng, p, q, tau):
 
 
 # ------------------------------------------------------------------------------------------------
-# NCL: the baseline, (1)-(4), neighborhood contrast, (6)-(11), and hard negatives, (12)-(15).
+# NCL, Neighborhood Contrastive Learning for Novel Class Discovery: the baseline, (1)-(5),
+# neighborhood contrast, (6)-(11), and hard negatives, (12)-(15).
 # ------------------------------------------------------------------------------------------------
 
 CLASSES = np.array([2, 0, 2, 3, 1, 0])
@@ -1000,6 +1014,12 @@ def test_ncl_eq_4_gradient_of_the_consistency(rng):
     of_phi, of_other = gradients(losses.consistency, phi, other)
     agree(of_phi, 2 * (phi - other) / (3 * N))
     agree(of_other, -2 * (phi - other) / (3 * N))
+
+
+@pytest.mark.parametrize("step", [0, 13, 40, 90])
+def test_ncl_eq_5_ramp_of_the_consistency(step):
+    """omega(t) = 5 exp(-5 (1 - t / T)^2), constant from T on."""
+    agree(losses.ramp(step, length=40), 5 * math.exp(-5 * (1 - min(step / 40, 1)) ** 2))
 
 
 QUEUE, ENTRIES = 9, 7  # slots of a queue, and how many hold an entry
@@ -1139,7 +1159,15 @@ def test_ncl_eq_15_gradient_with_hard_negatives(queues, tau):
     agree_zero(*constants)
 
 
-@pytest.mark.parametrize("step", [0, 13, 40, 90])
-def test_ncl_eq_5_ramp_of_the_consistency(step):
-    """omega(t) = 5 exp(-5 (1 - t / T)^2), constant from T on."""
-    agree(losses.ramp(step, length=40), 5 * math.exp(-5 * (1 - min(step / 40, 1)) ** 2))
+# ------------------------------------------------------------------------------------------------
+# Where the package claims a misprint.
+# ------------------------------------------------------------------------------------------------
+
+
+def test_docstrings_of_the_package_name_tests_of_this_page():
+    folder = pathlib.Path(losses.__file__).parent.parent
+    text = "".join(file.read_text() for file in folder.rglob("*.py"))
+    named = set(re.findall(r"`(test_(?:nrcc|ncc|cueco|kernel_infonce|ncl)_\w+)`", text))
+    assert named <= set(globals())
+    misprints = {name for name in globals() if "misprint" in name and name.startswith("test_")}
+    assert misprints <= named
