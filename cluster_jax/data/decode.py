@@ -5,6 +5,7 @@ It is the only place that decodes, and bounds the memory of what all threads dec
 
 import contextlib
 import datetime
+import functools
 import hashlib
 import importlib.util
 import io
@@ -17,7 +18,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import ExifTags, Image, ImageFile, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageCms, ImageFile, ImageOps, UnidentifiedImageError
 
 from cluster_jax.core.checks import InputError
 
@@ -47,6 +48,8 @@ Image.core.set_block_size(2**26)
 _BLACK_WHITE = (0.1, 99.9)
 # Formats that are decoded, by Pillow's names (of HEIC: pillow-heif's); JPEG's reader has MPO too.
 FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "DIB", "GIF", "AVIF", "HEIF", "PPM", "JPEG2000")
+# Channels of an ICC profile -> the mode of an image that has them.
+_CHANNELS = {b"RGB ": "RGB", b"GRAY": "L", b"CMYK": "CMYK"}
 # An image of more pixels is decoded alone.
 _LARGE = 2**24
 _large = threading.Lock()
@@ -193,7 +196,7 @@ def orientation(image: Image.Image) -> int:
 
 
 def to_8_bit(file: Image.Image, mode: str) -> Image.Image:
-    """Converts an opened image to 8 bits, upright and in `mode`, "RGB" or "L".
+    """Converts an opened image to 8 bits of sRGB, upright and in `mode`, "RGB" or "L".
 
     Raises:
         ValueError: the image has more than 2^28 pixels; of a JPEG, at the size at which it is
@@ -205,7 +208,7 @@ def to_8_bit(file: Image.Image, mode: str) -> Image.Image:
     image = file
     if file.mode == "F" or file.mode.startswith("I"):
         image = Image.fromarray(scaled(np.asarray(file)))
-    image = opaque(image)
+    image = in_srgb(opaque(image), file.info.get("icc_profile"))
     image = image if image.mode == mode else image.convert(mode)
     return image.transpose(_TURNED[turn]) if turn in _TURNED else image
 
@@ -216,6 +219,40 @@ def _load(file: Image.Image) -> None:
         most = f"at most {MAX_PIXELS / 1e6:.0f} million are decoded, unless they are a JPEG"
         raise ValueError(f"{file.width:,} x {file.height:,} pixels; {most}")
     file.load()
+
+
+def in_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
+    """Returns an image in the colors of sRGB, as all programs that follow its profile show it.
+
+    An image without a profile stays as it is, and so does one whose profile is damaged or is one of
+    other channels.
+
+    Args:
+        image: an image of 8 bits.
+        profile: its ICC profile; None without one.
+    """
+    is_color = image.mode in ("RGB", "RGBA", "P")
+    transform = None if profile is None else _to_srgb(profile, "RGB" if is_color else image.mode)
+    if transform is None:
+        return image
+    return transform.apply(image.convert("RGB") if is_color else image)
+
+
+@functools.lru_cache(64)
+def _to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
+    """Returns the conversion of images of a mode from a profile to sRGB.
+
+    The result is None if the profile is sRGB itself, damaged, or of other channels.
+    """
+    if _CHANNELS.get(profile[16:20]) != mode:
+        return None
+    try:
+        known = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+        if "sRGB" in ImageCms.getProfileDescription(known):
+            return None
+        return ImageCms.buildTransform(known, ImageCms.createProfile("sRGB"), mode, "RGB")
+    except (ImageCms.PyCMSError, OSError):
+        return None
 
 
 def scaled(values: NDArray) -> NDArray:
@@ -285,7 +322,8 @@ def digest(item: Item, file: Image.Image) -> bytes:
 
     A program for photos that adds a title, a face or a place to a file leaves the digest as it is.
     A JPEG is not decoded for it: all segments count but those of metadata. Of other images the
-    pixels count, with all that says how they are shown. A file of several pages or frames, of which
+    pixels count, with all that says how they are shown; of both the profile of colors other than
+    those of sRGB. A file of several pages or frames, of which
     only the first is decoded, counts with all its bytes.
 
     Args:
@@ -295,14 +333,16 @@ def digest(item: Item, file: Image.Image) -> bytes:
     Raises:
         Exception: as of `to_8_bit`.
     """
+    profile = file.info.get("icc_profile") or b""
+    colors = profile if _to_srgb(profile, _CHANNELS.get(profile[16:20], "")) else b""
     if isinstance(item, bytes) and file.format in ("JPEG", "MPO"):
-        shown = [f"{orientation(file)} ".encode(), *_without_metadata(item)]
+        shown = [f"{orientation(file)} ".encode(), colors, *_without_metadata(item)]
         return hashlib.sha256(b"".join(shown)).digest()
     if isinstance(item, bytes) and getattr(file, "n_frames", 1) > 1:
         return hashlib.sha256(item).digest()
     _load(file)  # First, because Pillow turns a TIFF then.
     about = f"{file.mode} {file.size} {orientation(file)} {file.info.get('transparency')} "
-    colors = bytes(file.getpalette() or ()) + (file.info.get("icc_profile") or b"")
+    colors += bytes(file.getpalette() or ())
     return hashlib.sha256(about.encode() + colors + file.tobytes()).digest()
 
 
@@ -310,8 +350,7 @@ def _without_metadata(data: bytes) -> list[bytes]:
     """Returns the parts of a JPEG's bytes that say what it shows; all of them if it is damaged.
 
     They are all segments but comments and those of programs, of which Adobe's says how colors are
-    coded, and the ICC profile which colors they are. What follows the end of the image, such as the
-    film of a motion photo, is left out.
+    coded. What follows the end of the image, such as the film of a motion photo, is left out.
     """
     parts = list[bytes]()
     place = 2
@@ -326,7 +365,7 @@ def _without_metadata(data: bytes) -> list[bytes]:
         end = place + 2 + int.from_bytes(data[place + 2 : place + 4], "big")
         segment = data[place:end]
         is_of_program = b"\xe0" <= marker <= b"\xef" or marker == b"\xfe"
-        if not is_of_program or marker == b"\xee" or segment[4:16] == b"ICC_PROFILE\0":
+        if not is_of_program or marker == b"\xee":
             parts.append(segment)
         place = end
     return [data]

@@ -552,15 +552,18 @@ def _differs(before: Run, after: Run) -> bool:
 def _unchanged(before: Run, run: Run, *, with_report: bool) -> Ended:
     """Returns the message and values of an update without a change of photos or rows.
 
-    A new place of the photos is stored in the state, whose number stays. Outputs that a killed
-    process has left behind are written again.
+    A new place of the photos, and facts about files into which something was written, are stored in
+    the state, whose number stays. Outputs that a killed process has left behind are written again.
 
     Args:
         before: the newest written state.
-        run: the same state, perhaps with another `config`, `away` and `skipped`.
+        run: the same state, perhaps with another `config`, `facts`, `away` and `skipped`.
         with_report: whether the page is among the outputs that are written again.
     """
-    if run.config != before.config:
+    assert run.facts is not None
+    assert before.facts is not None
+    is_of_now = run.config == before.config and np.array_equal(run.facts, before.facts)
+    if not is_of_now:
         page.publish(run, with_report=(run.workdir / workdirs.REPORT).exists())
     elif not page.is_published(run, with_report=with_report):
         # A kill came between the state and its outputs, or outputs were deleted.

@@ -10,6 +10,8 @@ import sys
 
 import numpy as np
 import pytest
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from cluster_jax.cli import images, predict, report, update
 from cluster_jax.core import io
@@ -165,6 +167,42 @@ def test_two_processors_of_other_instructions_give_the_same_ids(tmp_path):
     assert digests[0] == digests[1]
     if "avx512f" in pathlib.Path("/proc/cpuinfo").read_text():
         assert (embeddings[0] != embeddings[1]).any()  # They did compute by other instructions.
+
+
+def test_a_title_written_into_a_file_leaves_the_photo(place, capsys):
+    """What a person has decided holds, and so does the page; the export has the file of now."""
+    run, photos = place / "run", place / "photos"
+    state = io.read_json(run / "results.json")["state"]
+    rows = toy.table(run)
+    moved, wrong = rows[11], rows[23]
+    other = next(row["cluster"] for row in rows if row["cluster"] != moved["cluster"])
+    said = {"state": state, "labels": {"11": int(other)}, "wrong": [23]}
+    (place / "c.json").write_text(json.dumps(said))
+    report.main([str(run), f"--corrections={place}/c.json"])
+    for row in (moved, wrong, rows[2]):
+        tags = PngInfo()
+        tags.add_text("Title", "the summer house")
+        Image.open(photos / row["image"]).save(photos / row["image"], pnginfo=tags)
+    (photos / rows[2]["image"]).rename(photos / "with a title.png")
+    toy.save(photos, toy.images(41, channels=3)[0][40:], prefix="new")
+    capsys.readouterr()
+    update.main([f"--workdir={run}"])
+    assert "1 photo is new; 1 photo is moved or renamed." in capsys.readouterr().out
+    now = {row["image"]: row for row in toy.table(run)}
+    assert (now[moved["image"]]["cluster"], now[wrong["image"]]["cluster"]) == (other, "-1")
+    assert now["with a title.png"]["cluster"] == rows[2]["cluster"]
+    assert int(now[moved["image"]]["bytes"]) > int(moved["bytes"])
+    # Another one later, and nothing else: only the size of the file is another one.
+    states = sorted(run.glob("run-*.npz"))
+    tags.add_text("Author", "Ann")
+    Image.open(photos / "30.png").save(photos / "30.png", pnginfo=tags)
+    update.main([f"--workdir={run}"])
+    assert "Nothing has happened" in capsys.readouterr().out
+    size = {row["image"]: int(row.pop("bytes")) for row in toy.table(run)}
+    assert size["30.png"] == (photos / "30.png").stat().st_size > int(now["30.png"]["bytes"])
+    assert sorted(run.glob("run-*.npz")) == states
+    report.main([str(run), f"--export={place}/sorted", "--by=copy"])
+    assert b"summer house" in next((place / "sorted").glob(f"*/{moved['image']}")).read_bytes()
 
 
 def test_folders_that_are_away_or_have_moved(place, capsys, refused, monkeypatch):

@@ -10,7 +10,7 @@ import types
 
 import numpy as np
 import pytest
-from PIL import ExifTags, Image, ImageOps
+from PIL import ExifTags, Image, ImageCms, ImageOps
 
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import decode as decoding
@@ -375,3 +375,129 @@ def test_damaged_and_lost_files_have_zeros(tmp_path, write):
     assert facts["height"].tolist() == [0, 0, 6]
     assert facts["bytes"].tolist()[:2] == [8, 0]
     assert facts["taken"].tolist() == [b"", b"", b""]
+
+
+def _digest(data: bytes) -> bytes:
+    """Of what a file shows; it is the same whether the file was decoded before, and how large."""
+    with decoding.opened(data) as (file, _):
+        found = decoding.digest(data, file)
+    with decoding.opened(data, 16) as (file, _):
+        decoding.to_8_bit(file, "RGB")
+        assert decoding.digest(data, file) == found
+    return found
+
+
+def _with_segment(data: bytes, marker: int, content: bytes) -> bytes:
+    """A JPEG with a further segment behind its first two bytes, as programs for photos write it."""
+    size = (len(content) + 2).to_bytes(2, "big")
+    return data[:2] + bytes([0xFF, marker]) + size + content + data[2:]
+
+
+def _tagged(**tags) -> bytes:
+    exif = Image.Exif()
+    for name, value in tags.items():
+        exif[ExifTags.Base[name]] = value
+    exif.get_ifd(ExifTags.IFD.GPSInfo)[1] = "N"
+    return exif.tobytes()
+
+
+def test_metadata_leaves_what_a_jpeg_shows(rng):
+    image = Image.fromarray(rng.integers(0, 256, (90, 120, 3), dtype=np.uint8))
+    data = encoded(image, "JPEG", quality=80)
+    wanted = _digest(data)
+    xmp = b"http://ns.adobe.com/xap/1.0/\0<x:xmpmeta xmlns:x='adobe:ns:meta/'/>"
+    tagged = _with_segment(data, 0xE1, b"Exif\0\0" + _tagged(ImageDescription="Ann", Rating=4))
+    tagged = _with_segment(tagged, 0xFE, b"a comment")
+    tagged = _with_segment(tagged, 0xED, b"Photoshop 3.0\0" + bytes(40))
+    for other in (tagged, _with_segment(data, 0xE1, xmp), data + b"a film", data + data):
+        assert other != data
+        assert _digest(other) == wanted
+    turned = _with_segment(data, 0xE1, b"Exif\0\0" + _tagged(Orientation=6))
+    better = encoded(image, "JPEG", quality=81)
+    assert len({wanted, _digest(turned), _digest(better)}) == 3
+
+
+@pytest.mark.parametrize("form", ["PNG", "TIFF", "WEBP"])
+def test_metadata_leaves_what_an_image_shows(rng, form):
+    options = {"lossless": True} if form == "WEBP" else {}
+    values = rng.integers(0, 256, (40, 30, 3), dtype=np.uint8)
+    data = encoded(Image.fromarray(values), form, **options)
+    tagged = encoded(Image.fromarray(values), form, exif=_tagged(ImageDescription="Bo"), **options)
+    assert tagged != data
+    assert _digest(tagged) == _digest(data)
+    values[7, 7, 0] ^= 1
+    assert _digest(encoded(Image.fromarray(values), form, **options)) != _digest(data)
+
+
+def test_all_pages_of_a_file_count():
+    pages = [Image.new("L", (20, 20), level) for level in (10, 20, 30)]
+    two = [encoded(pages[0], "TIFF", save_all=True, append_images=[pages[i]]) for i in (1, 2)]
+    assert _digest(two[0]) != _digest(two[1])
+
+
+def _profile(primaries, gamma: float) -> bytes:
+    """An ICC profile of three primaries, XYZ under D50, and a gamma."""
+
+    def xyz(values) -> bytes:
+        return b"".join(struct.pack(">i", round(value * 65536)) for value in values)
+
+    of_xyz = [b"XYZ \0\0\0\0" + xyz(primary) for primary in primaries]
+    curve = b"curv\0\0\0\0" + struct.pack(">IHH", 1, round(gamma * 256), 0)
+    tags = {
+        b"desc": b"desc\0\0\0\0" + struct.pack(">I", 5) + b"wide\0" + bytes(79),
+        b"wtpt": b"XYZ \0\0\0\0" + xyz(D50),
+        **dict(zip((b"rXYZ", b"gXYZ", b"bXYZ"), of_xyz, strict=True)),
+        **dict.fromkeys((b"rTRC", b"gTRC", b"bTRC"), curve),
+    }
+    start, table, content = 132 + 12 * len(tags), struct.pack(">I", len(tags)), b""
+    for name, value in tags.items():
+        table += name + struct.pack(">II", start + len(content), len(value))
+        content += value + bytes(-len(value) % 4)
+    size = start + len(content)
+    head = struct.pack(">I4sI4s4s4s", size, b"", 0x02100000, b"mntr", b"RGB ", b"XYZ ") + bytes(12)
+    head += b"acsp" + bytes(28) + xyz(D50)
+    return head.ljust(128, b"\0") + table + content
+
+
+D50 = (0.9642, 1.0, 0.8249)
+# Display P3 under D50, and the primaries of sRGB.
+P3 = ((0.51512, 0.2412, -0.00105), (0.29198, 0.69225, 0.04189), (0.1571, 0.06657, 0.78407))
+SRGB = ((0.43607, 0.22249, 0.01392), (0.38515, 0.71687, 0.09708), (0.14307, 0.06061, 0.7141))
+
+
+def test_colors_become_those_of_srgb():
+    """By hand: to XYZ by one set of primaries, and back by those of sRGB and its curve."""
+    levels = np.array([[60, 120, 90], [200, 180, 150], [30, 30, 200], [128, 128, 128]], np.uint8)
+    linear = (levels / 255) ** 2.2
+    linear = np.clip(linear @ np.array(P3) @ np.linalg.inv(SRGB), 0, 1)
+    wanted = 255 * np.where(linear < 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
+    pixels = np.repeat(levels[None], 8, axis=0).repeat(8, axis=1)
+    profile = _profile(P3, 2.2)
+    for form, options in (("PNG", {}), ("JPEG", {"quality": 100, "subsampling": 0})):
+        found = decode(Image.fromarray(pixels), form, icc_profile=profile, **options)
+        assert np.abs(found[4, 4::8] - wanted).max() < 4
+        assert np.abs(levels - wanted).max() > 15
+        assert (
+            np.abs(
+                decode(Image.fromarray(pixels), form, **options)[4, 4::8] - levels.astype(int)
+            ).max()
+            < 4
+        )
+    # A damaged one, and one of sRGB, change nothing; but another one changes what is shown.
+    data = encoded(Image.fromarray(pixels))
+    srgb = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    for other in (profile[:40], b"", srgb):
+        found = decode(Image.fromarray(pixels), icc_profile=other)
+        np.testing.assert_array_equal(found, pixels)
+        assert _digest(encoded(Image.fromarray(pixels), icc_profile=other)) == _digest(data)
+    assert _digest(encoded(Image.fromarray(pixels), icc_profile=profile)) != _digest(data)
+
+
+def test_gray_and_cmyk_pictures_keep_their_brightness():
+    """A profile of other channels is not applied."""
+    gray = np.tile(np.arange(0, 256, 16, dtype=np.uint8), (16, 1))
+    found = decode(Image.fromarray(gray), icc_profile=_profile(P3, 2.2), channels=1)[..., 0]
+    np.testing.assert_array_equal(found, gray)
+    cmyk = Image.fromarray(np.stack([gray] * 4, axis=2), "CMYK")
+    with_profile = decode(cmyk, "TIFF", icc_profile=_profile(P3, 2.2))
+    np.testing.assert_array_equal(with_profile, decode(cmyk, "TIFF"))
