@@ -55,7 +55,8 @@ def save_by_label(folder, pictures, labels) -> None:
 
 def table(folder, name: str = "assignments.csv") -> list[dict[str, str]]:
     """The rows of a table of a run."""
-    return list(csv.DictReader(pathlib.Path(folder, name).read_text("utf-8").splitlines()))
+    with pathlib.Path(folder, name).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def config(path, **sections) -> ConfigDict:

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from cluster_jax.core import logs
-from cluster_jax.core.checks import sentence
+from cluster_jax.core.checks import InputError, sentence
 
 FAILURE = 1
 PREEMPTED = 75  # "Temporary failure" of sysexits.h: a scheduler may start the command again.
@@ -72,6 +72,10 @@ def _end(error: BaseException) -> None:
         code = code or INTERRUPTED
     elif isinstance(error, OSError | MemoryError) or _is_of_bucket(error):
         text, code = text or "out of memory", FAILURE
+    elif _has_no_device(error):
+        must = "JAX_PLATFORMS must name devices of this machine, such as cpu"
+        got = os.environ["JAX_PLATFORMS"]
+        text, code = f"{must}; got {got}: change it or unset it", InputError.exit_code
     if text and code is not None:
         kind = "" if code in (PREEMPTED, INTERRUPTED) else "error: "
         logs.say(f"{kind}{sentence(text)}", sys.stderr)
@@ -90,6 +94,15 @@ def _end(error: BaseException) -> None:
 def _is_of_bucket(error: BaseException) -> bool:
     """Returns whether an error is of a library that reads buckets; these have no common class."""
     return type(error).__module__.partition(".")[0] in ("gcsfs", "google", "aiohttp")
+
+
+def _has_no_device(error: BaseException) -> bool:
+    """Returns whether JAX does not find the devices that its environment variable names."""
+    is_expected = isinstance(error, RuntimeError | AssertionError)  # JAX asserts that there is one.
+    if not is_expected or not os.environ.get("JAX_PLATFORMS"):
+        return False
+    *_, last = traceback.extract_tb(error.__traceback__)
+    return pathlib.PurePath(last.filename).name == "xla_bridge.py"
 
 
 def _show_warning(message: Warning | str, *place: Any, **_: Any) -> None:

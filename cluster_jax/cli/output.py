@@ -41,8 +41,11 @@ def end(args: argparse.Namespace, text: str, values: Mapping[str, Any]) -> None:
         args: its flags.
         text: for a person, lines; left out with `--quiet`.
         values: for a program, the object of `--json`, printed with `--quiet` too.
+
+    Raises:
+        OSError: standard output cannot be written, as on a full disk.
     """
     if args.json:
-        say(json.dumps(io.plain(values)), sys.stdout)
+        say(json.dumps(io.plain(values)), sys.stdout, is_result=True)
     elif text and not args.quiet:
-        say(text, sys.stdout)
+        say(text, sys.stdout, is_result=True)

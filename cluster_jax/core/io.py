@@ -130,13 +130,26 @@ def read_arrays(path: epath.PathLike) -> dict[str, np.ndarray]:
 
     Raises:
         DamagedFile: it is not what was written.
+        MemoryError: it does not fit into memory.
     """
-    content = io.BytesIO(epath.Path(path).read_bytes())
+    with in_memory(path):
+        content = io.BytesIO(epath.Path(path).read_bytes())
+        try:
+            with np.load(content, allow_pickle=False) as file:
+                return {name: file[name] for name in file.files}
+        except MemoryError:
+            raise
+        except Exception as error:  # zipfile and zlib have errors of their own.
+            raise DamagedFile(path, "its arrays cannot be read") from error
+
+
+@contextlib.contextmanager
+def in_memory(path: object) -> Iterator[None]:
+    """Lets a `MemoryError` inside say which file was read: it is not damaged."""
     try:
-        with np.load(content, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except Exception as error:  # zipfile and zlib have errors of their own.
-        raise DamagedFile(path, "its arrays cannot be read") from error
+        yield
+    except MemoryError as error:
+        raise MemoryError(f"too little memory to read {path}: free some, and try again") from error
 
 
 def read_fingerprint(path: epath.PathLike) -> str:

@@ -33,12 +33,27 @@ def open_streams() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
-def say(text: str, stream: TextIO) -> None:
-    """Prints a line; once nobody reads the stream any longer, as after `| head`, it is left out."""
+def say(text: str, stream: TextIO, *, is_result: bool = False) -> None:
+    """Prints a line; once nobody reads the stream any longer, as after `| head`, it is left out.
+
+    Args:
+        text: the line.
+        stream: where it is printed.
+        is_result: whether the line is what was asked for. If it is not, as progress, an error such
+            as a full disk ends nothing.
+
+    Raises:
+        OSError: a result cannot be printed, and somebody may still read the stream.
+    """
     try:
         print(text, file=stream, flush=True)
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    except OSError as error:
+        is_closed = isinstance(error, BrokenPipeError)
+        if is_closed or is_result:
+            # Else Python would fail again at its end, when it prints what is left.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        if is_result and not is_closed:
+            raise OSError(error.errno, f"{error.strerror} while the result was printed") from error
 
 
 class Printer(logging.Handler):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_jax.core import arrays, checks
+from cluster_jax.core import arrays, checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted, natural
 
@@ -62,10 +62,11 @@ def read_arrays(
 
     Raises:
         InputError: the file is missing, unreadable, has pickled objects, or no such array.
+        MemoryError: it does not fit into memory.
     """
     file = existing(path, (".npy", ".npz"))
     try:
-        with file.open("rb") as stream:
+        with io.in_memory(path), file.open("rb") as stream:
             loaded = np.load(stream, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
                 return loaded, {}, [""]
@@ -79,7 +80,7 @@ def read_arrays(
                 raise InputError(f"{must}; got {', '.join(sorted(loaded.files)) or 'no arrays'}")
             described = {key: loaded[key] for key in of_rows if key != name}
             return loaded[name], described, [name, *(key for key in others if key != name)]
-    except InputError:
+    except (InputError, MemoryError):
         raise
     except Exception as error:  # A damaged archive raises errors of zipfile, zlib and NumPy.
         raise _unreadable(path, error) from error

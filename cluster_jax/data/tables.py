@@ -1,12 +1,12 @@
 """Tables of features whose columns have names, CSV and Parquet; and the ids and labels of rows."""
 
 import csv
-import json
+import io
 import math
 import os
 import pathlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError, short
 from cluster_jax.core.names import composed, counted
+from cluster_jax.data import columns
 from cluster_jax.data.arrays import Shards, as_floats, existing, read_arrays
 
 # Files with titles of columns.
 SUFFIXES = (".csv", ".parquet")
 # Numbers of `.npy` features from which they are read in blocks (1 GB of float32).
 LARGE = 2**28
-# Beginnings of the names of pyarrow's types of numbers.
-_NUMBERS = ("int", "uint", "float", "half", "double", "bool", "dec")
+# Rows from which numbers that are whole and distinct are taken for ids that were not named.
+_FEW = 20
 
 
 class Table(NamedTuple):
@@ -135,7 +136,7 @@ def read_rows(
 
 
 def _read_columns(
-    file: pathlib.Path, array: str | None, ids: str | None, columns: Sequence[str] | None
+    file: pathlib.Path, array: str | None, ids: str | None, wanted: Sequence[str] | None
 ) -> Table:
     """Reads the features of a CSV or Parquet file; for the arguments see `read_rows`.
 
@@ -143,95 +144,71 @@ def _read_columns(
         InputError: see `read_rows`; or the table has no rows, two columns have one title, or the
             titles are numbers.
     """
-    table = _arrow(file, ids)
-    titles = table.column_names
-    listed = short(", ".join(titles))
-    # Where a line of titles is missing, numbers are titles; pandas writes them from 0.
-    numbers = [title for title in titles if isinstance(_parsed(title), float)]
-    is_headed = not numbers or numbers == list(map(str, range(len(numbers))))
-    if not table.num_rows or len(set(titles)) < len(titles) or not is_headed:
-        must = f"{file} must have rows below different titles of columns, which are words"
-        raise InputError(f"{must}; got {counted(table.num_rows, 'row')} below {listed}")
+    asked = [array] if array is not None else list(wanted or ())
+    table, titles = columns.read(file, ids, asked)
+    _check_titles(file, titles, table.num_rows)
+    index = columns.index(table.schema)
+    is_given = ids is not None
     ids = ids or next((title for title in titles if title.lower() == "id"), None)
-    of_run = {f"the column {title} of the run": title for title in columns or ()}
+    of_run = {f"the column {title} of the run": title for title in wanted or ()}
+    listed = short(", ".join(titles))
     for what, title in {"--ids": ids, "--array": array, **of_run}.items():
         if title is not None and title not in titles:
             raise InputError(f"{what} must be a column of {file}, {listed}; got {short(title)}")
-    found = {title: _numbers(table[title]) for title in titles if title not in (ids, "")}
+    if ids is None and len(index) == 1 and columns.has_name(index[0]):
+        ids = index[0] if columns.are_ids(table[index[0]]) else None
+    none = {ids, *index} - set(asked)
+    found = {t: columns.numbers(table[t]) for t in table.column_names if t not in none}
     found = {title: values for title, values in found.items() if values is not None}
     vectors = [title for title, values in found.items() if "list" in str(values.type)]
-    if array is None and not columns and len(vectors) > 1:
+    if not asked and len(vectors) > 1:
         named = short(", ".join(vectors))
         raise InputError(f"--array must name one of the vectors of {file}, {named}; got none")
-    chosen = [array] if array is not None else list(columns or vectors or found)
+    for title in asked or ([] if vectors else table.column_names):
+        if title not in none and columns.looks_like_vectors(table[title]):
+            raise _not_understood(file, title, table[title].type)
+    chosen = asked or vectors or list(found)
     if not chosen or not found.keys() >= set(chosen):
         must = f"{file} must have columns of numbers or of vectors"
         raise InputError(f"{must}; got {short(', '.join(chosen)) or listed}")
     read = [_values(file, title, table[title], found[title]) for title in chosen]
+    if not asked and not vectors and not is_given:
+        _warn_of_numbered(file, dict(zip(chosen, read, strict=True)))
     names = None if ids is None else _checked_ids(table[ids].to_pylist(), str(file), ids)
     left_out = [t or "a column without a title" for t in titles if t not in (*chosen, ids)]
     return Table(np.concatenate(read, axis=1), names, ids, tuple(chosen), tuple(left_out))
 
 
-def _arrow(file: pathlib.Path, ids: str | None) -> Any:
-    """Reads a table by pyarrow; the cells of a column of ids in a CSV stay text.
+def _check_titles(file: pathlib.Path, titles: Sequence[str], rows: int) -> None:
+    """Raises an `InputError` unless a table has rows below different titles, which are words."""
+    # Where a line of titles is missing, numbers are titles; pandas writes them from 0.
+    numbers = [title for title in titles if isinstance(columns.parsed(title), float)]
+    is_headed = not numbers or numbers == list(map(str, range(len(numbers))))
+    if not rows or len(set(titles)) < len(titles) or not is_headed:
+        must = f"{file} must have rows below different titles of columns, which are words"
+        listed = short(", ".join(titles))
+        raise InputError(f"{must}; got {counted(rows, 'row')} below {listed}")
 
-    `ids` is the title of the column of ids; None: the title is id, ID or Id.
 
-    Raises:
-        InputError: the file is no such table.
+def _not_understood(file: pathlib.Path, title: str, of: Any) -> InputError:
+    """Returns the error of a column that may hold vectors in a type that does not say which."""
+    must = f"the column {title} of {file} must hold vectors as lists of numbers, or no vectors"
+    do = "write it as lists of numbers, or remove it"
+    return InputError(f"{must}; got the type {short(str(of), 60)}: {do}")
+
+
+def _warn_of_numbered(file: pathlib.Path, values: Mapping[str, NDArray]) -> None:
+    """Warns of columns of features whose numbers are whole, and each there once, as ids are.
+
+    Below `_FEW` rows that happens by chance.
     """
-    import pyarrow as pa
-    from pyarrow import csv as tables
-    from pyarrow import parquet
-
-    kind = "a whole Parquet file"
-    try:
-        if file.suffix.lower() != ".csv":
-            return parquet.read_table(file)
-        kind = "a table in UTF-8 with a line of titles, separated by commas"
-        # An id may have a leading zero, or more digits than a number keeps.
-        texts = dict.fromkeys([ids] if ids else ["id", "ID", "Id"], pa.string())
-        return tables.read_csv(file, convert_options=tables.ConvertOptions(column_types=texts))
-    except (pa.ArrowException, OSError) as error:
-        reason = short(" ".join(str(error).split()))
-        raise InputError(f"{file} must be {kind}; got {reason}") from error
-
-
-def _numbers(column: Any) -> Any:
-    """Returns a column of numbers or vectors; None if it has neither.
-
-    A column of text is read as numbers or vectors, and a cell of text that is no number is null. If
-    any cell begins with `[`, the column is one of vectors, and all other cells are null.
-    """
-    import pyarrow as pa
-
-    kind = str(column.type)
-    if "string" not in kind:
-        if "list" in kind or kind.startswith(_NUMBERS):
-            return column
-        return None
-    texts = column.to_pylist()
-    has_vectors = any(text is not None and text.lstrip().startswith("[") for text in texts)
-    of = pa.list_(pa.float64()) if has_vectors else pa.float64()
-    cells = [_parsed(text) for text in texts]
-    cells = [cell if isinstance(cell, list) == has_vectors else None for cell in cells]
-    has_numbers = has_vectors or any(cell is not None for cell in cells)
-    return pa.array(cells, of) if has_numbers else None
-
-
-def _parsed(cell: str | None) -> float | list[float] | None:
-    """Returns the number or the vector that a text writes as JSON; None for any other text.
-
-    "NaN" and "Infinity" are numbers, and so are true and false.
-    """
-    try:
-        value = json.loads(cell or "")
-        if isinstance(value, list):
-            return list(map(float, value))
-        return float(value)
-    except (TypeError, ValueError):
-        return None
+    found = [title for title, column in values.items() if columns.are_numbered(column)]
+    if found and len(values[found[0]]) >= _FEW:
+        are = "is a feature and has" if len(found) == 1 else "are features and have"
+        checks.warn(
+            f"{short(', '.join(found))} in {file} {are} another whole number in each row, as ids "
+            f"have: if it names the rows, pass --ids={found[0]}"
+        )
 
 
 def _values(file: pathlib.Path, title: str, column: Any, values: Any) -> NDArray:
@@ -268,37 +245,53 @@ def _values(file: pathlib.Path, title: str, column: Any, values: Any) -> NDArray
     return values.cast(pa.float64()).to_numpy(zero_copy_only=False).reshape(-1, width)
 
 
-def _checked_ids(values: Iterable[Any], path: str, ids: str) -> tuple[str, ...]:
-    """Returns ids as texts in one form, see `_id`; `path` and `ids` name their source in messages.
+def _checked_ids(values: Sequence[Any], path: str, ids: str) -> tuple[str, ...]:
+    """Returns ids as texts, letter by letter; `path` and `ids` name their source in messages.
+
+    Whole numbers that pandas has written with a fraction of zeros lose it, if all ids are such.
 
     Raises:
-        InputError: an id is missing or repeats.
+        InputError: an id is missing, repeats, or is no text.
+
+    Example:
+        >>> _checked_ids([7.0, 8.0], "x.npy", "it"), _checked_ids([" 7.0", "8"], "x.csv", "id")
+        (('7', '8'), (' 7.0', '8'))
     """
-    names = list(map(_id, values))
+    names = list[str]()
     seen: dict[str, int] = {}
-    for row, name in enumerate(names):
-        if not name:
+    for row, value in enumerate(values):
+        name = _id(value)
+        if name is None:
+            must = f"ids must be texts or whole numbers in {path}"
+            got = f"{short(repr(value))} in row {row} of {ids}"
+            raise InputError(f"{must}; got {got}: write them as text")
+        if not name.strip():
             raise InputError(f"ids must be in each row of {path}; got none in row {row} of {ids}")
         if name in seen:
             got = f"{short(repr(name))} in the rows {seen[name]} and {row} of {ids} in {path}"
             raise InputError(f"ids must be distinct; got {got}")
         seen[name] = row
+        names.append(name)
+    if all(re.fullmatch(r"-?(0|[1-9]\d*)\.0+", name) for name in names):
+        names = [name.partition(".")[0] for name in names]
+        if len(set(names)) < len(names):
+            raise InputError(
+                f"ids must be distinct; got one number in two forms of {ids} in {path}"
+            )
     return tuple(names)
 
 
-def _id(value: Any) -> str:
-    """Returns an id as text, "" for a missing one.
-
-    Blanks around the text are removed, and so is a fraction of zeros.
-
-    Example:
-        >>> _id(7.0), _id(" 7.0"), _id("007"), _id(float("nan"))
-        ('7', '7', '007', '')
-    """
+def _id(value: Any) -> str | None:
+    """Returns an id as text, "" for a missing one; None if no text can say what it is."""
     if value is None or value != value:
         return ""
-    text = os.fsdecode(value) if isinstance(value, bytes) else str(value)
-    return re.sub(r"^(-?\d+)\.0+$", r"\1", text.strip())
+    if isinstance(value, bytes):
+        try:
+            value = value.decode()
+        except UnicodeDecodeError:
+            return None
+    text = str(value)
+    return None if "\0" in text else text
 
 
 def read_labels(path: str, rows: int, names: Sequence[str] | None = None) -> Labels:
@@ -367,13 +360,18 @@ def _read_list(
 def _read_lines(file: pathlib.Path, noun: str, names: Sequence[str] | None) -> list[str]:
     """Reads one label, or other `noun`, of each row of a `.csv` or `.txt`, see `read_labels`.
 
-    Blanks around a label are removed. Blank lines at the end do not count.
+    Blanks around a label are removed, those around an id are a part of it. Blank lines at the end
+    do not count.
 
     Raises:
         InputError: a row has no label or several, or one of `names` has none.
     """
-    lines = file.read_bytes().decode("utf-8-sig", "surrogateescape").rstrip().splitlines()
-    rows = list(csv.reader(lines)) if file.suffix.lower() == ".csv" else [[x] for x in lines]
+    # Lines end where an editor ends them: a label may have other separators of Unicode.
+    text = io.StringIO(file.read_bytes().decode("utf-8-sig", "surrogateescape"), newline=None)
+    is_csv = file.suffix.lower() == ".csv"
+    rows = list(csv.reader(text)) if is_csv else [[line.rstrip("\n")] for line in text]
+    while rows and not "".join(rows[-1]).strip():
+        rows.pop()
     if names is not None and rows and all(len(row) == 2 for row in rows):
         # A line of titles is the label of an image that is not there.
         label_of = {composed(name): label for name, label in rows}
@@ -383,10 +381,10 @@ def _read_lines(file: pathlib.Path, noun: str, names: Sequence[str] | None) -> l
             must = f"data.labels must name each of the {len(names):,} images"
             more = f"in {file} (and {len(missing) - 1:,} more)"
             raise InputError(f"{must}; got none of {missing[0]} {more}")
-    elif file.suffix.lower() == ".csv":
+    elif is_csv:
         rows = rows[1:]
     for i, row in enumerate(rows):
         if len(row) != 1 or not row[0].strip():
             must = f"{file} must have one {noun} in each row"
             raise InputError(f"{must}; got {short(', '.join(row)) or 'none'} in row {i}")
-    return [value.strip() for (value,) in rows]
+    return [value.strip() if noun == "label" else value for (value,) in rows]

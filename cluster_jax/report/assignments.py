@@ -1,7 +1,7 @@
 """CSV tables: cluster assignments of images or rows, and duplicates."""
 
 import csv
-import io
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,14 +16,18 @@ Column = Sequence[Any] | NDArray
 
 
 def escaped(name: str) -> str:
-    r"""Returns a file name as valid UTF-8: invalid bytes and \r as `\xNN`, backslashes doubled.
+    r"""Returns a name as it is if it is valid UTF-8, so that a table joins others by it.
+
+    Of a file name that is not, each invalid byte becomes `\xNN`, and each backslash two.
 
     Example:
-        >>> escaped("caf\udce9.png"), escaped("a\rb")
-        ('caf\\xe9.png', 'a\\x0db')
+        >>> escaped("a\\b "), escaped("caf\udce9.png")
+        ('a\\b ', 'caf\\xe9.png')
     """
-    # Some readers of CSV take a carriage return for the end of a line.
-    name = name.replace("\\", "\\\\").replace("\r", "\\x0d")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        name = name.replace("\\", "\\\\")
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
@@ -32,18 +36,21 @@ def to_csv(columns: Mapping[str, Column]) -> str:
 
     Args:
         columns: title -> the entries of all rows, the same number in each column. In lists and
-            other sequences, texts are names of files, and are escaped, see `escaped`. In arrays,
+            other sequences, texts are ids or files, see `escaped`. In arrays,
             texts are names of clusters, and are not escaped; booleans are written as 0 and 1,
             floats with six significant digits.
 
     Raises:
         ValueError: columns differ in length.
     """
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
+    # The writer quotes a cell with a character of its line end, and readers take a carriage return
+    # that is not quoted for the end of a line. In the file a line ends with \n alone.
+    lines = list[str]()
+    file = types.SimpleNamespace(write=lambda line: lines.append(f"{line[:-2]}\n"))
+    writer = csv.writer(file, lineterminator="\r\n")
     writer.writerow(columns)
     writer.writerows(zip(*map(cells, columns.values()), strict=True))
-    return file.getvalue()
+    return "".join(lines)
 
 
 def placed_columns(placed: Assignment, names: Mapping[str, str]) -> dict[str, Column]:

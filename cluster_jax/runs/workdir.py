@@ -189,8 +189,14 @@ def about(workdir: epath.PathLike) -> dict[str, Any] | None:
         return None
     path = workdir / f"run-{numbers[-1]}.npz"
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+        with (
+            io.in_memory(path),
+            path.open("rb") as file,
+            np.load(file, allow_pickle=False) as stored,
+        ):
             return json.loads(stored["about"].item())
+    except MemoryError:
+        raise
     except Exception as error:  # zipfile and zlib have errors of their own.
         otherwise = after_damage(workdir, numbers)
         raise io.DamagedFile(path, "its arrays cannot be read", otherwise) from error

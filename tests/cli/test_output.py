@@ -3,13 +3,16 @@
 import argparse
 import importlib
 import json
+import os
 import pathlib
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
-from cluster_jax.cli import app, cluster, predict, report, train
+from cluster_jax.cli import app, cluster, exit_codes, predict, report, train
 from cluster_jax.core import logs
 from cluster_jax.evaluation import clusters
 from cluster_jax.runs import workdir as workdirs
@@ -68,6 +71,35 @@ def test_the_end_of_a_run_of_images(tmp_path, capsys, monkeypatch):
     train.end(given, tmp_path, "49 photos")
     told = json.loads(capsys.readouterr().out)
     check_keys("images`, `train", told)
+
+
+@pytest.mark.parametrize("flag", ["--json", ""])
+def test_a_result_that_cannot_be_printed_is_an_error(features, capsys, monkeypatch, flag):
+    cluster.main([features, "--workdir=out", "--report=no", "--quiet"])
+    with open("/dev/full", "w") as full, monkeypatch.context() as patched:
+        patched.setattr("sys.stdout", full)
+        with pytest.raises(SystemExit) as ended:
+            predict.main(["--workdir=out", features, *filter(None, [flag])])
+    assert ended.value.code == exit_codes.FAILURE
+    assert "No space left on device while the result was printed" in capsys.readouterr().err
+
+
+def test_devices_that_are_not_there_are_told_by_the_name_of_the_variable():
+    code = """
+import jax
+from cluster_jax.cli import exit_codes
+with exit_codes.handle_errors():
+    jax.devices()
+"""
+    env = {**os.environ, "JAX_PLATFORMS": "cuda", "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    said = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert done.returncode == 2
+    assert len(said) == 1
+    assert said[0].startswith("error: JAX_PLATFORMS must name devices of this machine")
+    assert "got cuda" in said[0]
+    assert "Traceback" not in done.stderr
 
 
 def test_quiet(features, capsys, refused):

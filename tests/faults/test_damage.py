@@ -6,7 +6,9 @@ import pytest
 from cluster_jax import estimators
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
+from cluster_jax.data import arrays as data_arrays
 from cluster_jax.runs import begin as pipeline
+from cluster_jax.runs import workdir as workdirs
 from cluster_jax.training import loop
 from tests.faults.runs import assert_same
 
@@ -53,6 +55,22 @@ def test_what_is_no_config(copy, content):
         with pytest.raises(InputError) as error:
             use()
         assert "\n" not in str(error.value)
+
+
+def test_a_file_that_does_not_fit_into_memory_is_not_damaged(tmp_path, monkeypatch):
+    file = tmp_path / "x.npz"
+    io.write_arrays(file, {"features": np.zeros((3, 2)), "about": np.array("{}")})
+    (tmp_path / "run-1.npz").write_bytes(file.read_bytes())
+
+    def load(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr(np, "load", load)
+    for read in (io.read_arrays, lambda path: data_arrays.read_arrays(str(path), ["features"])):
+        with pytest.raises(MemoryError, match=r"too little memory to read .*x\.npz: free some"):
+            read(file)
+    with pytest.raises(MemoryError, match=r"to read .*run-1\.npz"):
+        workdirs.about(tmp_path)
 
 
 def test_damage_of_arrays_never_gives_other_values(tmp_path):

@@ -10,7 +10,6 @@ from pyarrow import parquet
 
 from cluster_jax.cli import cluster, predict, report, update
 from cluster_jax.core.checks import InputError
-from cluster_jax.report.assignments import escaped
 from cluster_jax.runs import run as records
 from cluster_jax.runs import update as updates
 from cluster_jax.runs import workdir as workdirs
@@ -219,7 +218,7 @@ def test_a_decision_is_about_the_row_of_that_id(named, tmp_path):
 def test_the_key_keeps_its_title_where_no_column_of_ours_has_it(tmp_path, file, title, expected):
     """Afterwards, columns and arrays are those of the run."""
     x, file, out = rows(20, 20), tmp_path / file, tmp_path / "out"
-    keys = [f"a\\{i} & 'é'" for i in range(40)]
+    keys = [f" a\\{i} & 'é'" for i in range(39)] + ["a\rb "]
     if file.suffix == ".npz":
         np.savez(file, vector=x, year=np.arange(40), **{title: keys})
     else:
@@ -230,7 +229,7 @@ def test_the_key_keeps_its_title_where_no_column_of_ours_has_it(tmp_path, file, 
     update.main([f"--workdir={out}", f"--features={file}", "--quiet", "--report=no"])
     for name in ("assignments.csv", "predictions.csv"):
         assert list(toy.table(out, name)[0])[:2] == [expected, "cluster"]
-        assert [row[expected] for row in toy.table(out, name)] == [*map(escaped, keys)]
+        assert [row[expected] for row in toy.table(out, name)] == keys
 
 
 def test_ids_that_are_numbers_have_one_form(tmp_path, monkeypatch, capsys, refused):
