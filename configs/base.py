@@ -146,7 +146,7 @@ VALUES = {
 }
 
 
-def get_config():
+def get_config() -> ConfigDict:
     """The base config."""
     config: dict = {}
     for key, value in VALUES.items():

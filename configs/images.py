@@ -23,7 +23,7 @@ EVAL = {"method": "tree", "n_neighbors": 15, "batch_size": 64}
 WHOLE = derived("base", encoder="lite2", data={**DATA, "cache_mb": 1024.0}, eval=EVAL)
 
 
-def get_config():
+def get_config() -> ConfigDict:
     """The config."""
     config = WHOLE()
     return ConfigDict({key: config[key] for key in ("seed", "note", "encoder", "data", "eval")})

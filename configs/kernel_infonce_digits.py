@@ -12,11 +12,14 @@ search on labels and are not published; a Gaussian of 1.0 is SimCLR's tau of 0.5
 mixture=None, weight=None; MoCo's form is queue=768, decay=0.99, final_decay=1.0.
 """
 
+from typing import Any
+
 from ml_collections.config_dict import placeholder
 
 from cluster_jax.core.config import derived
 
-METHOD = {"name": "kernel_infonce", "gammas": (1.0, 2.0), "temperatures": (0.5, 1.0)}
+METHOD: dict[str, Any] = {"name": "kernel_infonce"}
+METHOD |= {"gammas": (1.0, 2.0), "temperatures": (0.5, 1.0)}
 METHOD |= {"mixture": "kernel", "weight": 0.5, "halves": False, "queue": placeholder(int)}
 METHOD |= {"decay": placeholder(float), "final_decay": placeholder(float)}
 get_config = derived("nrcc_digits", method=METHOD, nrcc={"weight": 0.0})

@@ -19,6 +19,8 @@ paper), batches of 64 labeled and 64 unlabeled images, and the augmentation, cro
 flip with the strengths of `base`.
 """
 
+from typing import Any
+
 from cluster_jax.core.config import derived
 
 METHOD = {"name": "ncl", "n_classes": 5, "threshold": 0.95, "temperature": 0.05, "alpha": 0.2}
@@ -27,11 +29,12 @@ METHOD |= {"queue": 2048, "neighbors": 204, "contrast_from": "1 epoch", "head": 
 METHOD |= {"update_every": "1 epoch"}  # not used with pairs
 METHOD |= {"weights": {"ce": 1.0, "bce": 1.0, "consistency": 1.0, "ncl": 1.0, "scl": 1.0}}
 HNG = {"count": 400, "rounds": 5, "mixing": (1 / 3, 2 / 3), "start": "3 epochs", "variant": "added"}
-OPTIMIZER = {"learning_rate": 0.1, "base_batch_size": None, "weight_decay": 1e-4}
+OPTIMIZER: dict[str, Any] = {"learning_rate": 0.1, "base_batch_size": None, "weight_decay": 1e-4}
 OPTIMIZER |= {"predictor_lr_multiplier": 1.0, "warmup": "0 epochs", "lr_decay_every": "170 epochs"}
 ROTATION = {"method": {"name": "rotation"}, "network": {"frozen": None}}
 ROTATION |= {"train": {"labeled_batch_size": None, "duration": "200 epochs"}}
-SUPERVISED = {"method": {"name": "supervised"}, "optimizer": {"lr_decay_every": "50 epochs"}}
+SUPERVISED: dict[str, Any] = {"method": {"name": "supervised"}}
+SUPERVISED |= {"optimizer": {"lr_decay_every": "50 epochs"}}
 SUPERVISED |= {"train": {"labeled_batch_size": 128, "duration": "100 epochs"}}
 
 get_config = derived(

@@ -21,11 +21,14 @@ has ACC 0.421; k-means has 0.367 on the features at the start of the last stage 
 end. `ncl_images` starts from a pretrained network: faster and better on photos.
 """
 
+from typing import Any
+
 from ml_collections import ConfigDict
 
 from cluster_jax.core.config import derived
 
-METHOD = {"like": "ncl_digits", "hng": {"start": "60 steps"}, "n_classes": None, "threshold": None}
+METHOD: dict[str, Any] = {"like": "ncl_digits", "hng": {"start": "60 steps"}}
+METHOD |= {"n_classes": None, "threshold": None}
 METHOD |= {"head": "clusters", "update_every": "2 epochs", "consistency_weight": 1.0}
 TRAIN = ConfigDict({"batch_size": 64, "labeled_batch_size": 64, "duration": "500 steps"})
 ROTATION = {"train": {"duration": "500 steps"}}

@@ -24,7 +24,7 @@ without any split has many.
 - Clusters that keep their id in a refit after the last update, and rows. Wanted were 95 %.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import pairwise, product
 from pathlib import Path
@@ -36,7 +36,9 @@ from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
 from cluster_jax import SmoothTree
+from cluster_jax.cli import exit_codes
 from cluster_jax.clustering import numbering
+from cluster_jax.core.checks import InputError
 from experiments import tables
 
 FILE = Path(__file__).parent / "living.jsonl"
@@ -182,19 +184,32 @@ def table(lines: list[dict]) -> str:
     return tables.markdown(columns, rows)
 
 
-def main() -> None:
-    """Measures all files, and writes the page."""
+def _load(name: Path) -> NpzFile:
+    file = np.load(name)
+    if not {"features", "labels"} <= set(file):
+        raise InputError(f"{name} must hold features and labels; it has {', '.join(file)}")
+    return file
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measures all files, prints the table, and writes the page."""
     parser = tables.parser("living", __doc__)
     parser.add_argument("files", nargs="+", type=Path, metavar="FEATURES.npz")
-    names = parser.parse_args().files
-    found, files = tables.Lines(FILE, "stream"), [np.load(name) for name in names]
+    parser.add_argument("--out", type=Path, default=FILE, help="file of the results")
+    flags = parser.parse_args(arguments)
+    with exit_codes.handle_errors():
+        _run(flags.files, tables.Lines(flags.out, "stream"))
+
+
+def _run(names: list[Path], found: tables.Lines) -> None:
+    """Adds the streams that are not there yet, and writes the page."""
+    files = [_load(name) for name in names]
     for i in range(2 * STREAMS):
         case = {"stream": i, "half": HALVES[i // STREAMS], "kind": KINDS[i % len(KINDS)]}
         found.add(case, partial(measure, files, i))
     about = (__doc__ or "").split("\n\n", 2)[2].strip()
-    page = "# Ids that stay", about, table(found.lines)
-    command = " ".join([parser.prog, *(name.name for name in names)])
-    found.write(command, *page, cores="all cores")
+    command = " ".join(["python -m experiments.living", *(name.name for name in names)])
+    found.write(command, f"# Ids that stay\n\n{about}", table(found.lines), cores="all cores")
 
 
 if __name__ == "__main__":

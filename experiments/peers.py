@@ -12,7 +12,6 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -22,14 +21,13 @@ from sklearn.datasets import make_blobs
 from threadpoolctl import threadpool_limits
 
 from cluster_jax import metrics
+from cluster_jax.cli import exit_codes
 from cluster_jax.clustering import knn, reduce, smooth
 from cluster_jax.clustering.smooth_tree import SmoothTree
 from experiments import tables
 from experiments.number_of_clusters import peers, real
 
 FOLDER = Path(__file__).parent
-# What a peer needs besides the dependencies of the package.
-NEEDS = {"Leiden": "leidenalg", "EVoC": "evoc"}
 
 
 def _kmeans(x: NDArray, k: int, seed: int) -> NDArray:
@@ -138,22 +136,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = tables.parser("peers", __doc__)
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", nargs="*")
+    parser.add_argument("--only", nargs="*", choices=METHODS)
     parser.add_argument("--out", type=Path, default=FOLDER / "peers.jsonl")
     flags = parser.parse_args(arguments)
-    found = tables.Lines(flags.out, "set", "method", "seed")
-    titles = [t for t in flags.only or METHODS if t not in NEEDS or find_spec(NEEDS[t])]
-    blobs, classes = make_blobs(400, 8, centers=8, random_state=0)
-    # What numba compiles once counts for no set.
-    for title in titles if flags.files else []:
-        run(blobs.astype(np.float32), classes, "euclidean", title, 0)
-    for case in map(real.read, flags.files):
-        x, y = case.scaled(), case.truths[0]
-        for seed in range(flags.seeds):
-            for title in titles:
-                entries = {"set": case.name, "method": title, "seed": seed}
-                found.add(entries, partial(run, x, y, case.metric, title, seed))
-    found.write(f"{parser.prog} FILES", page(found.lines))
+    with exit_codes.handle_errors():
+        found = tables.Lines(flags.out, "set", "method", "seed")
+        titles = peers.installed(METHODS, flags.only)
+        cases = list(map(real.read, flags.files))
+        blobs, classes = make_blobs(400, 8, centers=8, random_state=0)
+        # What numba compiles once counts for no set.
+        for title in titles if cases else []:
+            run(blobs.astype(np.float32), classes, "euclidean", title, 0)
+        for case in cases:
+            x, y = case.scaled(), case.truths[0]
+            for seed in range(flags.seeds):
+                for title in titles:
+                    entries = {"set": case.name, "method": title, "seed": seed}
+                    found.add(entries, partial(run, x, y, case.metric, title, seed))
+        found.write(f"{parser.prog} FILES", "", page(found.lines))
 
 
 if __name__ == "__main__":

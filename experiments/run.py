@@ -127,7 +127,7 @@ def long_tail(config: ConfigDict, tail: float, folder: Path) -> Path:
     """
     data = parse_section(DataConfig, "data", config.data)
     dataset = datasets.load(data)
-    labels, kept = dataset.labels, []
+    labels, kept = np.asarray(dataset.labels), []
     counts = np.bincount(labels)
     for k in range(len(counts)):
         size = max(1, int(counts.min() * (1 / tail) ** (k / (len(counts) - 1))))

@@ -143,7 +143,8 @@ def orderings(values: list[Value]) -> str:
     gaps = [
         (fmean(b.ours) - fmean(a.ours), a, b)
         for a, b in permutations(known, 2)
-        if a.metric == b.metric == metric and a.data == b.data and a.printed > b.printed
+        if a.metric == b.metric == metric and a.data == b.data
+        if a.printed is not None and b.printed is not None and a.printed > b.printed
     ]
     if not gaps:
         return ""

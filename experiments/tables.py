@@ -109,13 +109,29 @@ class Lines:
             now = {name: self._origin[name] for name in OF_LINES}
             self.append({**case, **run(), **now})
 
-    def write(self, command: str, *texts: str, cores: str = "one core") -> None:
-        """Writes the page beside the file, with what all lines are from and the cores used."""
-        about = origin(command)
+    def write(self, command: str, about: str, found: str, cores: str = "one core") -> None:
+        """Prints the tables, and writes the page beside the file.
+
+        Args:
+            command: that makes the file.
+            about: what the page says first.
+            found: the tables.
+            cores: that were used; the page ends with what all lines are from.
+        """
+        source = origin(command)
         for name in OF_LINES:
-            about[name] = "; ".join(sorted({f"{line.get(name)}" for line in self.lines}))
-        about["machine"] += f", {cores}"
-        io.write(self._file.with_suffix(".md"), "\n\n".join([*texts, sentence(about)]) + "\n")
+            source[name] = "; ".join(sorted({f"{line.get(name)}" for line in self.lines}))
+        source["machine"] += f", {cores}"
+        parts = [part for part in (about, found, sentence(source)) if part]
+        print(found)
+        write(self._file.with_suffix(".md"), "\n\n".join(parts) + "\n")
+        print(f"The results are lines of {self._file}")
+
+
+def write(file: Path, content: str | bytes) -> None:
+    """Writes a file of results, and says so."""
+    io.write(file, content)
+    print(f"Written: {file}")
 
 
 def origin(command: str) -> dict:
@@ -161,6 +177,14 @@ def sentence(about: Mapping) -> str:
     )
 
 
-if __name__ == "__main__":
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point."""
+    parser("tables", __doc__).parse_args(arguments)
     for page in pages():
-        page.write_text(marked(page.read_text()))
+        text = page.read_text()
+        if marked(text) != text:
+            write(page, marked(text))
+
+
+if __name__ == "__main__":
+    main()

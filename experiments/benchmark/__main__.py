@@ -1,38 +1,62 @@
-"""`python -m experiments.benchmark NAME > NAME.json`: runs one benchmark, by its file name.
+"""`python -m experiments.benchmark NAME --out=NAME.json`: runs one benchmark, by its file name.
 
 A benchmark is a file in this folder with `measure() -> figures`, a dictionary; its docstring says
 what is measured, and its constants in capitals (numbers, tuples, and dictionaries) go into the
-provenance.
+provenance. The figures are printed as JSON; those of a part alone with `--only`, which is as in
+`step --only="byol,nrcc_cifar10"` and `topology --only="nrcc_imagenet v5e:4x4"`.
 """
 
 import importlib
+import inspect
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import jax
 
+from cluster_jax.cli import exit_codes
 from cluster_jax.core import io
+from cluster_jax.core.checks import InputError
 from experiments import tables
 
 FOLDER = Path(__file__).parent
 
 
-def main() -> None:
+def measured(name: str, only: str | None) -> dict:
+    """The figures of a benchmark and their provenance.
+
+    Args:
+        name: of the benchmark.
+        only: its parts, see `measure` of it; None: all.
+
+    Raises:
+        InputError: there is no such part.
+    """
+    module = importlib.import_module(f"experiments.benchmark.{name}")
+    if only and not inspect.signature(module.measure).parameters:
+        raise InputError(f"--only must be left out of {name}, which has no parts; got {only!r}")
+    figures = module.measure(only) if only else module.measure()
+    named = {name.lower(): value for name, value in vars(module).items() if name.isupper()}
+    constants = {k: v for k, v in named.items() if type(v) in (int, float, tuple, dict)}
+    command = f"python -m experiments.benchmark {name}" + (f' --only="{only}"' if only else "")
+    about = {"constants": constants, "device": jax.devices()[0].device_kind}
+    about |= tables.origin(command)
+    return {"name": name, "figures": figures, "provenance": about}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point."""
     names = sorted(f.stem for f in FOLDER.glob("*.py") if not f.stem.startswith("_"))
     parser = tables.parser("benchmark", __doc__)
     parser.add_argument("name", choices=names)
     parser.add_argument("--only", help="what to measure")
-    flags = parser.parse_args()
-    module = importlib.import_module(f"experiments.benchmark.{flags.name}")
-    figures = module.measure(flags.only) if flags.only else module.measure()
-    named = {name.lower(): value for name, value in vars(module).items() if name.isupper()}
-    constants = {k: v for k, v in named.items() if type(v) in (int, float, tuple, dict)}
-    command = f"{parser.prog} {flags.name}" + (f" --only='{flags.only}'" if flags.only else "")
-    about = {"constants": constants, "device": jax.devices()[0].device_kind}
-    about |= tables.origin(command)
-    result = {"name": flags.name, "figures": figures, "provenance": about}
-    print(json.dumps(io.plain(result), indent=2))
+    parser.add_argument("--out", type=Path, help="file of the figures, which are printed, too")
+    flags = parser.parse_args(arguments)
+    with exit_codes.handle_errors():
+        text = json.dumps(io.plain(measured(flags.name, flags.only)), indent=2)
+        print(text)
+        if flags.out:
+            tables.write(flags.out, f"{text}\n")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import io
 from collections.abc import Callable
 from functools import partial
 
+import jax
 import numpy as np
 
 from cluster_jax.core import devices
@@ -48,8 +49,9 @@ def ours() -> Callable[[np.ndarray], np.ndarray]:
     """Our network: images uint8 `[b, 224, 224, 3]` -> features float32 `[b, 1280]`."""
     section = NetworkConfig(**pretrained.overrides("lite2"))
     preprocessing = Preprocessing(pretrained.LITE2_MEAN, pretrained.LITE2_STD, SIDE)
-    encode = Encoder.of_weights(section, preprocessing).on(meshes.make())
-    return lambda images: np.asarray(encode(images))
+    mesh = meshes.make()
+    encode, rows = Encoder.of_weights(section, preprocessing).on(mesh), meshes.sharded(mesh)
+    return lambda images: np.asarray(encode(jax.device_put(images, rows)))
 
 
 def _torch() -> tuple[Callable, Callable]:

@@ -23,6 +23,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType
 
+from cluster_jax.core import checks
 from cluster_jax.core import mesh as meshes
 from cluster_jax.core.config import load_config, override_all
 from cluster_jax.data import batches
@@ -31,7 +32,7 @@ from cluster_jax.training.config import RunConfig, parse_config
 from cluster_jax.training.step import make_step
 from experiments.benchmark import _measure
 
-FLIPS = {f"augment.{name}": None for name in ("crop", "jitter", "blur")}
+FLIPS: dict[str, Any] = {f"augment.{name}": None for name in ("crop", "jitter", "blur")}
 FLIPS |= {"augment.grayscale": 0.0, "augment.flip": 0.5}
 METHODS = "byol simsiam barlow moco kernel_infonce swav cc pcl ncc cueco ncl"
 # Name -> the config, and changes of it.
@@ -53,7 +54,13 @@ def measure(only: str | None = None) -> dict:
 
     Args:
         only: names of the steps, separated by commas; None: all.
+
+    Raises:
+        InputError: there is no such step.
     """
+    names = [name.strip() for name in only.split(",")] if only else list(STEPS)
+    for name in names:
+        checks.one_of("--only", name, tuple(STEPS))
     size = SMALL if jax.default_backend() == "cpu" else LARGE
     figures = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -61,7 +68,7 @@ def measure(only: str | None = None) -> dict:
         shape = (IMAGES, PIXELS, PIXELS, 3)
         images = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
         np.savez(file, images=images, labels=np.arange(IMAGES) % 10)
-        for name in only.split(",") if only else STEPS:
+        for name in names:
             figures[name] = attempt(rate, name, file, size)
             print(f"{name}: {figures[name]}", file=sys.stderr)
     figures["PyTorch"] = attempt(torch_rate, size)
@@ -95,7 +102,9 @@ def configure(name: str, file: str, size: dict[str, int]) -> RunConfig:
         if head is not None:
             head.hidden = size["hidden"]
     override_all(config, changes)
-    return parse_config(config)
+    parsed = parse_config(config)
+    assert isinstance(parsed, RunConfig)
+    return parsed
 
 
 def start(config: RunConfig) -> tuple[dict[str, float], Callable[[int], Any]]:
@@ -114,6 +123,8 @@ def start(config: RunConfig) -> tuple[dict[str, float], Callable[[int], Any]]:
     mesh = jax.make_mesh((1,), (meshes.AXIS,), axis_types=axes, devices=cpu)
     traced = make_step(run.method, run.optimizer, mesh).lower(*shapes)
     compiled = make_step(run.method, run.optimizer, run.mesh).lower(state, *rest).compile()
+    cost: Any = traced.cost_analysis()
+    memory: Any = compiled.memory_analysis()
 
     def steps(count: int) -> Any:
         nonlocal state
@@ -123,8 +134,8 @@ def start(config: RunConfig) -> tuple[dict[str, float], Callable[[int], Any]]:
 
     _measure.seconds(steps, 1)
     return {
-        "gigaflop_per_image": traced.cost_analysis()["flops"] / section.batch_size / 1e9,
-        "temporary_mb": compiled.memory_analysis().temp_size_in_bytes / 1e6,
+        "gigaflop_per_image": cost["flops"] / section.batch_size / 1e9,
+        "temporary_mb": memory.temp_size_in_bytes / 1e6,
         "first_step_seconds": time.perf_counter() - began,
     }, steps
 

@@ -13,7 +13,7 @@ kinds, if they are there, also Imagenette and ten classes of Tiny-ImageNet by `c
 import collections
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
+from cluster_jax.cli import exit_codes
 from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.metrics import partition
 from experiments import tables
@@ -155,32 +156,46 @@ def verdicts(lines: list[dict]) -> str:
     return f"{text} Mean probability: share of rows right, in tenths of 100 rows and more: {cells}."
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point."""
+    methods, titles = [OURS, *peers.PEERS], lists(Path(), [], 0)
     parser = tables.parser("number_of_clusters", __doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--real", type=Path, nargs="*", default=[], metavar="FILE")
     parser.add_argument("--seed", type=int, default=400_000)
-    parser.add_argument("--only", nargs="*")
-    parser.add_argument("--lists", nargs="*")
+    parser.add_argument("--only", nargs="*", choices=methods)
+    parser.add_argument("--lists", nargs="*", choices=titles)
     parser.add_argument("--out", type=Path, default=FOLDER / "results.jsonl")
-    flags = parser.parse_args()
-    warnings.simplefilter("ignore")
-    found = tables.Lines(flags.out, "list", "set", "method")
-    every = lists(flags.data, flags.real, flags.seed)
-    for title in flags.lists or every:
-        cases, *arguments = every[title]
-        for case in cases(*arguments):
-            x = case.scaled()
-            points = cache(partial(peers.umap, x))
-            for method in [OURS, *peers.PEERS] if flags.only is None else flags.only:
-                entries = {"list": title, "set": case.name, "method": method}
-                found.add(entries, partial(run, case, x, method, points))
-    text = ["# The number of clusters, not given", (FOLDER / "notes.md").read_text().strip()]
-    for title in dict.fromkeys(line["list"] for line in found.lines):
-        own = complete([line for line in found.lines if line["list"] == title])
-        text += [f"## {title}", table(own), verdicts(own)]
-    found.write(f"{parser.prog} --data=DIR --real FILES --seed={flags.seed}", *text)
+    flags = parser.parse_args(arguments)
+    with exit_codes.handle_errors():
+        warnings.simplefilter("ignore")
+        found = tables.Lines(flags.out, "list", "set", "method")
+        every = lists(flags.data, flags.real, flags.seed)
+        for title in flags.lists or every:
+            cases, *rest = every[title]
+            for case in cases(*rest):
+                measure(title, case, flags.only or methods, found)
+        about = f"# The number of clusters, not given\n\n{(FOLDER / 'notes.md').read_text()}"
+        command = f"{parser.prog} --data=DIR --real FILES --seed={flags.seed}"
+        found.write(command, about.strip(), "\n\n".join(page(found.lines)))
+
+
+def measure(title: str, case: Case, methods: list[str], found: tables.Lines) -> None:
+    """Adds the results of methods on a case of a list, unless they are there."""
+    x = case.scaled()
+    points = cache(partial(peers.umap, x))
+    for method in methods:
+        entries = {"list": title, "set": case.name, "method": method}
+        found.add(entries, partial(run, case, x, method, points))
+
+
+def page(lines: list[dict]) -> list[str]:
+    """Title, table and verdicts of every list."""
+    parts = []
+    for title in dict.fromkeys(line["list"] for line in lines):
+        own = complete([line for line in lines if line["list"] == title])
+        parts += [f"## {title}", table(own), verdicts(own)]
+    return parts
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import resource
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
+from cluster_jax.cli import exit_codes
 from experiments import tables
 from experiments.number_of_clusters import peers
 
@@ -88,30 +89,36 @@ def measure(method: str, file: str, truth: NDArray) -> dict:
     return {**found, "ari": adjusted_rand_score(truth, labels)}
 
 
-def main() -> None:
-    """Entry point."""
-    parser = tables.parser("number_of_clusters.many", __doc__)
-    parser.add_argument("--only", nargs="*", default=list(METHODS))
-    parser.add_argument("--sets", nargs="*", default=list(SETS))
-    parser.add_argument("--out", type=Path, default=FOLDER / "many.jsonl")
-    flags = parser.parse_args()
-    found = tables.Lines(flags.out, "set", "method")
-    for name in flags.sets:
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "rows.npy"
-            truth = write(file, *SETS[name])
-            for method in flags.only:
-                how = partial(measure, method, str(file), truth)
-                found.add({"set": name, "method": method}, how)
+def table(lines: list[dict]) -> str:
+    """A row for each set and method."""
     columns = ["rows", "columns", "clusters", "method", "found", "ARI", "s", "GB"]
     rows = [
         [*(f"{number:,}" for number in SETS[line["set"]]), line["method"], f"{line['k']:,}",
          f"{line['ari']:.3f}", f"{line['seconds']:.0f}", f"{line['gigabytes']:.2f}"]
-        for line in found.lines
+        for line in lines
     ]  # fmt: skip
-    about = (__doc__ or "").split("\n\n")[2]
-    page = "# Many clusters", about, tables.markdown(columns, rows)
-    found.write(parser.prog, *page, cores="all cores")
+    return tables.markdown(columns, rows)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point."""
+    parser = tables.parser("number_of_clusters.many", __doc__)
+    parser.add_argument("--only", nargs="*", choices=METHODS)
+    parser.add_argument("--sets", nargs="*", choices=SETS)
+    parser.add_argument("--out", type=Path, default=FOLDER / "many.jsonl")
+    flags = parser.parse_args(arguments)
+    with exit_codes.handle_errors():
+        found = tables.Lines(flags.out, "set", "method")
+        chosen = peers.installed(METHODS, flags.only)
+        for name in flags.sets or SETS:
+            with tempfile.TemporaryDirectory() as folder:
+                file = Path(folder) / "rows.npy"
+                truth = write(file, *SETS[name])
+                for method in chosen:
+                    how = partial(measure, method, str(file), truth)
+                    found.add({"set": name, "method": method}, how)
+        about = "# Many clusters\n\n" + (__doc__ or "").split("\n\n")[2]
+        found.write(parser.prog, about, table(found.lines), cores="all cores")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ int `[n]`; the noise of HDBSCAN goes to the nearest row in a cluster.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from importlib.util import find_spec
 
 import numpy as np
 from numpy.random import default_rng
@@ -17,13 +18,28 @@ from sklearn.mixture import GaussianMixture
 from sklearn.neighbors import NearestNeighbors
 
 from cluster_jax.clustering.reduce import reduce
+from cluster_jax.core.checks import InputError
 
+# Packages that peers need besides the dependencies of ours.
+NEEDS = {"Leiden": "leidenalg", "EVoC": "evoc"}
 # Rows on which k-means and mixtures are fitted, and on which silhouettes are taken.
 _FITTED, _SCORED = 5_000, 1_500
 # Numbers of clusters that are tried: all up to 12, then 15 % apart, at least 4 rows each.
 _MOST, _RATIO = 250, 1.15
 # Components of a mixture, at most, and principal components in which it is fitted.
 _COMPONENTS, _AXES = 40, 20
+
+
+def installed(titles: Iterable[str], only: list[str] | None) -> list[str]:
+    """The titles of the methods to run: those in `only`, None: all whose packages are there.
+
+    Raises:
+        InputError: the package of one in `only` is not installed.
+    """
+    lacking = {title: name for title, name in NEEDS.items() if not find_spec(name)}
+    for title in lacking.keys() & set(only or ()):
+        raise InputError(f"{title} needs a package: pip install {lacking[title]}")
+    return only or [title for title in titles if title not in lacking]
 
 
 def umap(x: NDArray) -> NDArray:

@@ -8,6 +8,7 @@ from numpy.random import default_rng
 from numpy.typing import NDArray
 from sklearn import datasets
 
+from cluster_jax.core.checks import InputError
 from experiments.number_of_clusters.generate import Case
 
 # Features of photos by EfficientNet-Lite0, and by Lite2.
@@ -33,8 +34,16 @@ def tables(files: list[Path]) -> Iterator[Case]:
 
 
 def read(file: Path, rows: int | None = None) -> Case:
-    """Features or pixels, and `labels`, of an `.npz` file; its first rows, None: all."""
+    """Features or pixels, and `labels`, of an `.npz` file; its first rows, None: all.
+
+    Raises:
+        InputError: they are not in the file.
+    """
     with np.load(file) as arrays:
+        names = set(arrays)
+        if "labels" not in names or not names & {"features", "images"}:
+            has = ", ".join(sorted(names))
+            raise InputError(f"{file} must hold features or images, and labels; it has {has}")
         y = arrays["labels"][:rows].astype(np.int64)
         key, metric = ("images", "euclidean") if "images" in arrays else ("features", "cosine")
         x = arrays[key][:rows].reshape(len(y), -1).astype(np.float32)
@@ -134,7 +143,10 @@ def single_classes(folder: Path) -> Iterator[Case]:
 
 def low_dimensional(folder: Path) -> Iterator[Case]:
     """Gagolewski's batteries: `NAME.data.gz` and `NAME.labels*.gz`, of which 0 is noise."""
-    for file in sorted(folder.glob("*/*.data.gz")):
+    files = sorted(folder.glob("*/*.data.gz"))
+    if not files:
+        raise InputError(f"--data must be a folder with lowdim/*/*.data.gz; none are in {folder}")
+    for file in files:
         name = file.name.removesuffix(".data.gz")
         labels = sorted(file.parent.glob(f"{name}.labels*.gz"))
         truths = tuple(np.loadtxt(f).astype(np.int64) - 1 for f in labels)
@@ -142,5 +154,7 @@ def low_dimensional(folder: Path) -> Iterator[Case]:
 
 
 def _pool(folder: Path, file: str) -> tuple[NDArray, NDArray]:
+    if not (folder / file).exists():
+        raise InputError(f"--data must be a folder with features/{file}; got {folder.parent}")
     with np.load(folder / file) as arrays:
         return arrays["features"].astype(np.float32), arrays["labels"].astype(np.int64)

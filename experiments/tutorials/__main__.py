@@ -13,6 +13,7 @@ import json
 import re
 import sys
 import types
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -113,20 +114,20 @@ def notebook(cells: list[Cell]) -> str:
     return json.dumps(content, indent=1) + "\n"
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point."""
     names = sorted(f.stem for f in FOLDER.glob("*.py") if not f.stem.startswith("_"))
     parser = tables.parser("tutorials", __doc__)
     parser.add_argument("name", choices=names)
     parser.add_argument("--notebook", action="store_true")
-    flags = parser.parse_args()
+    flags = parser.parse_args(arguments)
     cells = run(read(flags.name))
     if flags.notebook:
-        (FOLDER / f"{flags.name}.ipynb").write_text(notebook(cells))
-    (FOLDER / f"{flags.name}.md").write_text(page(flags.name, cells))
+        tables.write(FOLDER / f"{flags.name}.ipynb", notebook(cells))
+    tables.write(FOLDER / f"{flags.name}.md", page(flags.name, cells))
     for number, cell in enumerate(cells):
         if cell.picture:
-            (FOLDER / f"{flags.name}_{number}.jpg").write_bytes(cell.picture)
+            tables.write(FOLDER / f"{flags.name}_{number}.jpg", cell.picture)
 
 
 if __name__ == "__main__":

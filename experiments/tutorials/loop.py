@@ -125,7 +125,7 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(AxisType.Auto,))
-specs = {"mesh": mesh, "in_specs": (P(), P(), P(None, "data"), P("data")), "out_specs": P()}
+specs: dict = {"mesh": mesh, "in_specs": (P(), P(), P(None, "data"), P("data")), "out_specs": P()}
 
 
 def mean_loss(params, stats, keys, batch, forward=forward):
@@ -181,7 +181,8 @@ class Encoder(nnx.Module):
         return self.out(nnx.relu(self.norm(self.hidden(x.reshape(len(x), -1)))))
 
 
-graph, nnx_params, nnx_stats = nnx.split(Encoder(nnx.Rngs(0)), nnx.Param, nnx.BatchStat)
+graph, *split = nnx.split(Encoder(nnx.Rngs(0)), nnx.Param, nnx.BatchStat)
+nnx_params, nnx_stats = split
 
 
 def nnx_forward(params, stats, x, axis):

@@ -13,7 +13,7 @@ import numpy as np
 import skimage.data
 from PIL import Image
 
-from cluster_jax import ImageClusterer, load
+from cluster_jax import ImageClusterer
 from cluster_jax.runs import states, update
 
 rng = np.random.default_rng(0)
@@ -64,7 +64,7 @@ for month in ("01", "02", "03", "04", "05", "06"):
 # --name=NUMBER=NAME`. Here we name the group of the cat.
 
 # %%
-now = load("run")
+now = ImageClusterer.load("run")
 cat = now.labels_[now.files_.index("00_chelsea_00.png")]
 print(states.correct("run", names={str(cat): "Chelsea"})[0].splitlines()[0])
 
@@ -86,7 +86,7 @@ for month in ("07", "08", "09", "10", "11", "12"):
 
 # %%
 print(pathlib.Path("run/changes.csv").read_text())
-now = load("run")
+now = ImageClusterer.load("run")
 print(f"{now.n_clusters_} groups in {len(now.labels_)} photos")
 group = dict(zip(now.files_, now.labels_.tolist(), strict=True))
 first = zip(model.files_, model.labels_.tolist(), strict=True)
