@@ -31,7 +31,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
@@ -156,7 +155,7 @@ def score(s: Stream, fits: list[NDArray], history: list[tuple[NDArray, set[int]]
     }
 
 
-def measure(files: list[NpzFile], i: int) -> dict[str, float]:
+def measure(files: list[dict[str, NDArray]], i: int) -> dict[str, float]:
     """The figures of a stream, whose file, kind and half follow from its number."""
     file = files[i // len(KINDS) % len(files)]
     s = stream(file["features"], file["labels"], KINDS[i % len(KINDS)], i, i // STREAMS)
@@ -184,11 +183,11 @@ def table(lines: list[dict]) -> str:
     return tables.markdown(columns, rows)
 
 
-def _load(name: Path) -> NpzFile:
-    file = np.load(name)
-    if not {"features", "labels"} <= set(file):
-        raise InputError(f"{name} must hold features and labels; it has {', '.join(file)}")
-    return file
+def _load(name: Path) -> dict[str, NDArray]:
+    with np.load(name) as file:
+        if not {"features", "labels"} <= set(file):
+            raise InputError(f"{name} must hold features and labels; it has {', '.join(file)}")
+        return dict(file)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,9 +1,9 @@
 """Which runs make which table of the papers, and what the papers print in it.
 
-The tables are in `experiments/PAPER/tables.yaml`: named variants, each the fields of `Variant` and
-which other it is `from`, and the rows, `[name, variant, score, printed]`; scales and sets
-are in `experiments/sets.yaml`. This module turns a table and a scale into runs, whose results are
-lines of a file.
+The tables are in `experiments/PAPER/tables.yaml`, or in a file of one's own: named variants, each
+the fields of `Variant` and which other it is `from`, and the rows, `[name, variant, score,
+printed]`; scales and sets are in `experiments/sets.yaml`. This module turns a table and a scale
+into runs, whose results are lines of a file.
 """
 
 import functools
@@ -27,6 +27,8 @@ PAPERS = ("nrcc", "ncc", "cueco", "kernel_infonce", "ncl")
 GROUPS = (*PAPERS, "digits")
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER / "results.jsonl"
+# Columns of GridShift's clusters, whatever the score of the row.
+OF_GRIDSHIFT = {"clusters", "their-ACC"}
 # A change that is no key of a config: class sizes fall to one of so many, see `run.long_tail`.
 TAIL = "data.tail"
 
@@ -61,6 +63,7 @@ class Variant(NamedTuple):
     """What a row trains, at every scale.
 
     Attributes:
+        config: name or file of a config, at every scale; "": that of the scale.
         digits: name of the config at the scales `config` and `digits`; "": none.
         full: name of the config at the scale `full`, or "".
         changes: of the config, at every scale; see `Run`.
@@ -69,6 +72,7 @@ class Variant(NamedTuple):
         missing: why there is no run.
     """
 
+    config: str = ""
     digits: str = ""
     full: str = ""
     changes: Mapping = {}
@@ -105,6 +109,7 @@ class Table(NamedTuple):
         rows: in the order of the paper.
         protocol: of the paper.
         source: the table or figure of the paper, "Table A1"; several here can be parts of one.
+            "": of no paper.
     """
 
     title: str
@@ -129,14 +134,19 @@ def tables(group: str) -> dict[str, Table]:
     """Number -> table, of a paper, of the digits, or of a file "mine.yaml".
 
     Raises:
-        InputError: no such paper or file.
+        InputError: no such paper or file, or the file is no file of tables.
     """
     stored, found = _stored(group), {}
     for number, table in stored["tables"].items():
+        lacking = {"title", "metrics", "rows"} - set(table)
+        spare = set(table) - set(Table._fields)
+        if lacking or spare:
+            names = ", ".join(sorted(lacking or spare))
+            raise InputError(f"table {number} of {group} {'lacks' if lacking else 'has'} {names}")
         rows = [Row(name, _variant(made, group), *rest) for name, made, *rest in table["rows"]]
         lists = {"metrics": table["metrics"].split(), "sets": table.get("sets", group).split(", ")}
         filled = {"protocol": stored.get("protocol", ""), **table, **lists, "rows": rows}
-        found[number] = Table(**filled)
+        found[str(number)] = Table(**filled)
     return found
 
 
@@ -148,16 +158,33 @@ def _stored(group: str) -> dict:
         raise InputError(
             f"paper must be one of {', '.join(GROUPS)}, or a .yaml file of tables; got {group!r}"
         )
-    return _read(str(file))
+    try:
+        stored = _read(str(file))
+    except yaml.YAMLError as error:
+        raise InputError(f"{group} must be YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(stored, dict) or not isinstance(stored.get("tables"), dict):
+        raise InputError(f"{group} must have tables, as experiments/digits/tables.yaml has them")
+    return stored
 
 
 def _variant(made: str | Mapping, group: str) -> Variant:
-    """A variant by its name, of another paper "ncc.moco34", or by its fields and `from`."""
+    """A variant by its name, of another paper "ncc.moco34", or by its fields and `from`.
+
+    Raises:
+        InputError: there is no such variant, or it has another field.
+    """
     if isinstance(made, str):
         other, _, name = made.rpartition(".")
-        return _variant(_stored(other or group)["variants"][name], other or group)
+        known = _stored(other or group).get("variants", {})
+        if name not in known:
+            must = f"variant of {other or group} must be one of {', '.join(known) or 'none'}"
+            raise InputError(f"{must}; got {name!r}")
+        return _variant(known[name], other or group)
     fields = dict(made)
     base = _variant(fields.pop("from"), group) if "from" in fields else Variant()
+    for name in fields.keys() - set(Variant._fields):
+        known = ", ".join(("from", *Variant._fields))
+        raise InputError(f"a variant of {group} may have {known}; got {name!r}")
     for name in ("changes", "small", "large"):
         fields[name] = {**getattr(base, name), **fields.get(name, {})}
     return base._replace(**fields)
@@ -201,6 +228,10 @@ def _run(variant: Variant, data: str, scale: str) -> tuple[Run | None, str]:
     """The run of a variant on a set of the paper, or None and why there is none."""
     if variant.missing:
         return None, variant.missing
+    if variant.config:
+        configs.find_config(variant.config)
+        changes = {**variant.changes, **(variant.large if scale == "full" else variant.small)}
+        return Run(variant.config, changes, 1 / 3 if scale == "digits" else 1.0), ""
     config, known = variant.full if scale == "full" else variant.digits, _known()
     if scale == "full" and data not in _SETS["sets"]:
         return None, f"there is no config of {data} yet"
@@ -224,6 +255,19 @@ def _run(variant: Variant, data: str, scale: str) -> tuple[Run | None, str]:
         return Run(config, {**wanted, **changes, **wanted, **split}), ""
     whole = config.startswith("ncl") or scale == "config"
     return Run(config, {**variant.changes, **variant.small}, 1.0 if whole else 1 / 3), ""
+
+
+def needs_map(group: str) -> bool:
+    """Whether a row of a file of tables has scores of GridShift, which clusters UMAP's map.
+
+    Tables of the papers share their runs, which therefore have all scores.
+    """
+    if group in GROUPS:
+        return True
+    every = tables(group).values()
+    scores = {row.score for table in every for row in table.rows}
+    metrics = {metric for table in every for metric in table.metrics}
+    return "gridshift" in scores or bool(metrics & OF_GRIDSHIFT)
 
 
 def build(run: Run, data_dir: str | None = None) -> ConfigDict:

@@ -1,14 +1,27 @@
 """Runs variants times seeds of a table: `python -m experiments.run PAPER TABLE --scale=digits`.
 
-PAPER is nrcc, ncc, cueco, kernel_infonce or ncl, or digits, or a file of your own such as
-`experiments/digits/tables.yaml`: values of keys of a config times seeds, in one table. TABLE is a
-number ("2", "A4", "figure4"), several ("2,3"), or "all". Scales: `config` is the digits config
-of each method, `digits` a third of its steps; `full` is the paper's setting and needs an
+PAPER is nrcc, ncc, cueco, kernel_infonce or ncl, or digits, or a file of your own, see below.
+TABLE is a number ("2", "A4", "figure4"), several ("2,3"), or "all". Scales: `config` is the digits
+config of each method, `digits` a third of its steps; `full` is the paper's setting and needs an
 accelerator; its sets are read from --data=DIR, as `data.dir` in configs/base.py. The table of the
 README is `python -m experiments.run digits methods --scale=config`.
 
+A file of your own has configs by name or file, values of their keys, and what is scored:
+
+    tables:
+      rates:
+        title: Two learning rates
+        metrics: ACC 5-NN
+        rows:
+        - [low, {config: byol_digits, changes: {optimizer.learning_rate: 0.001}}, kmeans]
+        - [mine, {config: my/config.py}, kmeans]
+
+`python -m experiments.run FILE.yaml` runs all of its tables at the scale `config`, five seeds each,
+and keeps the results in FILE.jsonl. Nothing is drawn, and UMAP runs only if a row scores GridShift.
+
 Every finished run adds a line to experiments/results.jsonl (--results=FILE) and is not run again;
 tables of all papers share runs, and processes may share a file if their --rows or --seeds differ.
+On several hosts, start the command on each, as `cluster-jax train`: the first one writes.
 An interrupted run is continued from its workdir in --runs. A run that fails leaves its sentence in
 the file, is not tried again in the same call, and is in the next. In the end the page of the table
 is printed, ours as mean ± standard deviation over the seeds beside the paper's (--show: nothing
@@ -67,46 +80,74 @@ def run_all(flags: Namespace, found: Lines) -> int:
         InputError: an argument is invalid.
     """
     wanted = planned(flags)
-    left = [run for run in wanted if "metrics" not in found.find(run._asdict())]
-    print(f"{len(wanted)} runs, {len(wanted) - len(left)} of them finished")
+    has_map = registry.needs_map(flags.paper)
+    left = [run for run in wanted if not _is_finished(run, found, has_map)]
     trains = [registry.build(run).train for run in left]
     sizes = {size for train in trains for size in (train.batch_size, train.labeled_batch_size)}
     # A number of devices that divides all batches.
     devices.use_cores(math.gcd(*(sizes - {None})))
+    devices.distribute()
+    _say(f"{len(wanted)} runs, {len(wanted) - len(left)} of them finished")
     command = f"python -m experiments.run {flags.paper} {flags.table} --scale={flags.scale}"
     origin, failures, started = tables.origin(command), 0, time.perf_counter()
     for i, run in enumerate(left):
         minutes = (time.perf_counter() - started) / max(i, 1) * (len(left) - i) / 60
         to_go = f", about {minutes:.0f} min left" if i else ""
-        print(f"[{i + 1}/{len(left)}] {run.config}, seed {run.seed}{to_go}", flush=True)
+        _say(f"[{i + 1}/{len(left)}] {run.config}, seed {run.seed}{to_go}")
         row = run._asdict()
         try:
-            row |= _measure(run, flags, origin)
+            row |= _measure(run, flags, has_map, origin)
         except Preempted:
             raise
         # Whatever one run raises, the others go on.
         except Exception as error:
             failures += 1
             row["error"] = " ".join(f"{type(error).__name__}: {error}".split())
-            print(f"failed: {row['error']}", flush=True)
-        found.append(row)
+            _say(f"failed: {row['error']}")
+        if devices.is_first():
+            found.append(row)
     return failures
 
 
-def _measure(run: Run, flags: Namespace, origin: dict) -> dict:
-    """Metrics and provenance of a run."""
+def _say(text: str) -> None:
+    """Prints a line, of several hosts on the first one."""
+    if devices.is_first():
+        print(text, flush=True)
+
+
+def _is_finished(run: Run, found: Lines, has_map: bool) -> bool:
+    """Whether a run has the metrics of a table, of which one may have a map and one none."""
+    line = found.find(run._asdict())
+    if "metrics" not in line:
+        return False
+    is_clustered = registry.build(run).eval.method == "gridshift" and has_map
+    return not is_clustered or "gridshift" in line["metrics"]
+
+
+def _measure(run: Run, flags: Namespace, has_map: bool, origin: dict) -> dict:
+    """Metrics and provenance of a run; without a map those of GridShift are left out."""
     config = registry.build(run, flags.data)
     if registry.TAIL in run.changes:
         file = long_tail(config, run.changes[registry.TAIL], flags.runs)
         config.data.update(name="arrays", dir=str(file))
     name = workdirs.default_workdir(config_json(config), run.config).name
-    found = pipeline.run_pipeline(config, flags.runs / name, run.config)
+    digest, needs_umap = registry.digest(config), config.eval.method == "gridshift"
+    if needs_umap and not has_map:
+        config.eval.reduce = "pca"
+    found = pipeline.run_pipeline(config, flags.runs / name, run.config, report=False)
+    if not found:
+        raise InputError(
+            f"{flags.runs / name} has features; one host clusters them: start it alone"
+        )
     automatic = "float32" if jax.default_backend() == "cpu" else "bfloat16, losses float32"
     dtype = config.network.dtype
     about = {**found["provenance"], **origin, "seconds": found["seconds"]}
-    about["config_digest"] = registry.digest(config)
+    about["config_digest"] = digest
     about["precision"] = automatic if dtype == "auto" else dtype
-    return {"metrics": _numbers(found["metrics"]), "provenance": about}
+    metrics = _numbers(found["metrics"])
+    if needs_umap and not has_map:
+        metrics.pop("gridshift")
+    return {"metrics": metrics, "provenance": about}
 
 
 def _numbers(metrics: Any) -> Any:
@@ -144,27 +185,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; the exit code is 1 if a run failed."""
     parser = tables.parser("run", __doc__)
     parser.add_argument("paper")
-    parser.add_argument("table")
-    parser.add_argument("--scale", default="digits")
+    parser.add_argument("table", nargs="?", help="all if not given, of a file of your own")
+    parser.add_argument("--scale", help="digits, or config for a file of your own")
     parser.add_argument("--rows", nargs="+", help="names; all if not given")
     parser.add_argument("--seeds", type=int, nargs="+", help="such as 0 1 2")
     parser.add_argument("--show", action="store_true", help="run nothing")
     parser.add_argument("--data", help="folder of the data sets")
     parser.add_argument("--runs", type=Path, default=Path("runs/experiments"))
-    parser.add_argument("--results", type=Path, default=registry.RESULTS)
+    parser.add_argument("--results", type=Path, help="file of the results")
     parser.add_argument("--out", type=Path, help="file of the page")
     flags = parser.parse_args(arguments)
-    flags.seeds = flags.seeds or list(range(registry.SEEDS.get(flags.scale, 1)))
     with exit_codes.handle_errors():
-        numbers = registry.tables(flags.paper) if flags.table == "all" else flags.table.split(",")
-        flags.numbers = list(numbers)
+        _fill_in(flags)
         found = registry.stored(flags.results)
         failures = 0 if flags.show else run_all(flags, found)
-        text = table.pages(flags.paper, flags.numbers, flags.scale, flags.seeds, found)
-        print(text)
-        if flags.out:
-            flags.out.write_text(text)
+        if devices.is_first():
+            text = table.pages(flags.paper, flags.numbers, flags.scale, flags.seeds, found)
+            print(text or f"No run of these tables is finished in {flags.results}")
+            if flags.out:
+                tables.write(flags.out, text)
         return exit_codes.FAILURE if failures else 0
+
+
+def _fill_in(flags: Namespace) -> None:
+    """Sets what is not given: other values for a paper than for a file of one's own.
+
+    Raises:
+        InputError: there is no such paper, file or table.
+    """
+    every, is_own = registry.tables(flags.paper), flags.paper not in registry.GROUPS
+    if flags.table is None and not is_own:
+        raise InputError(f"TABLE of {flags.paper} must be given: all, or {', '.join(every)}")
+    flags.table = flags.table or "all"
+    flags.numbers = list(every) if flags.table == "all" else flags.table.split(",")
+    flags.scale = flags.scale or ("config" if is_own else "digits")
+    flags.seeds = flags.seeds or list(range(registry.SEEDS.get(flags.scale, 1)))
+    own = Path(flags.paper).with_suffix(".jsonl")
+    flags.results = flags.results or (own if is_own else registry.RESULTS)
 
 
 if __name__ == "__main__":

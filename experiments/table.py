@@ -84,6 +84,8 @@ def collect(
         for metric, text in zip(chosen.metrics, cell.printed, strict=True):
             ours = [lookup(row, cell.row.score, metric) for row in finished]
             numbers = [x for x in ours if x is not None]
+            if finished and not numbers and not chosen.source:
+                gaps.setdefault(f"no {metric} of {cell.row.score} in the results", []).append(name)
             values.append(Value(cell.row.name, cell.data, metric, numbers, number(text), text))
     return values, runs, gaps
 
@@ -190,6 +192,17 @@ def provenance(blocks: list[Mapping]) -> str:
     return text + (f" Rows differ in: {', '.join(differing)}." if differing else "")
 
 
+def trained(chosen: Table, scale: str) -> str:
+    """What each row of a table of one's own trains: its config, and the changes of it."""
+    lines = {}
+    for cell in registry.cells(chosen, scale):
+        if cell.run is not None:
+            changes = [f"{key} = {value}" for key, value in cell.run.changes.items()]
+            shorter = [] if cell.run.steps == 1 else ["a third of the steps"]
+            lines[cell.row.name] = ", ".join([f"`{cell.run.config}`", *changes, *shorter])
+    return "\n".join(f"- {name}: {what}" for name, what in lines.items())
+
+
 def pages(paper: str, numbers: list[str], scale: str, seeds: list[int], results: Lines) -> str:
     """The tables that have a run, in Markdown.
 
@@ -211,15 +224,17 @@ def pages(paper: str, numbers: list[str], scale: str, seeds: list[int], results:
         values, runs, gaps = collect(chosen, scale, seeds, results)
         if runs:
             kind = number.replace("figure", "Figure ") if "figure" in number else f"Table {number}"
-            source = f"The paper ({chosen.source}): {chosen.protocol}."
+            is_own = paper not in registry.GROUPS
+            source = f"The paper ({chosen.source})" if chosen.source else "Protocol"
+            title = chosen.title if is_own else f"{paper} {kind}: {chosen.title}"
             parts = [
-                f"## {paper} {kind}: {chosen.title}",
+                f"## {title}",
                 f"{command.format(number)}. Mean ± standard deviation; scores in percent.",
-                f"Scale {scale}: {registry.SCALES[scale]}.",
+                trained(chosen, scale) if is_own else f"Scale {scale}: {registry.SCALES[scale]}.",
                 tables.EARLIER if any(map(is_earlier, runs)) else "",
                 markdown(values),
                 orderings(values),
-                source if chosen.protocol else "",
+                f"{source}: {chosen.protocol}." if chosen.protocol else "",
                 provenance([row["provenance"] for row in runs]),
                 "\n".join(f"- Gap, {', '.join(names)}: {why}." for why, names in gaps.items()),
             ]

@@ -16,7 +16,7 @@ from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, NoReturn
 
 from cluster_jax.core import io
 from cluster_jax.runs import provenance
@@ -29,9 +29,16 @@ OF_LINES = ("commit", "machine", "code_digest")
 EARLIER = "**Of an earlier version**: a config or the code has changed since."
 
 
+class _Parser(ArgumentParser):
+    """A parser that says what is wrong in one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message} (see {self.prog} --help)\n")
+
+
 def parser(module: str, document: str | None) -> ArgumentParser:
     """The parser of `python -m experiments.MODULE`, whose help is the docstring of the module."""
-    return ArgumentParser(
+    return _Parser(
         prog=f"python -m experiments.{module}",
         description=document,
         formatter_class=RawDescriptionHelpFormatter,

@@ -3,16 +3,26 @@
 import importlib
 import itertools
 import json
+import os
 import pathlib
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
+import experiments
+from cluster_jax.core import mesh as meshes
+from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
 from cluster_jax.training.config import parse_config
-from experiments import peers, registry, run, table, tables
-from experiments.benchmark import step
+from experiments import living, peers, registry, run, table, tables
+from experiments.benchmark import __main__ as benchmark
+from experiments.benchmark import step, topology
+from experiments.number_of_clusters import __main__ as numbers
+from experiments.number_of_clusters import generate, many
+from experiments.tutorials import __main__ as tutorials
 from tests.rows import every_row
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -182,27 +192,29 @@ def test_every_table_of_a_paper_is_checked():
 
 @pytest.fixture
 def trained(monkeypatch):
-    """What is trained, in order; nothing is. The method `failing[0]` fails."""
-    made, failing = [], []
+    """What is trained, in order, methods that fail, and maps; nothing is trained."""
+    made, failing, reductions = [], [], []
 
-    def run_pipeline(config, workdir, name):
+    def run_pipeline(config, workdir, name, *, report):
+        assert not report
         if config.method.name in failing:
             raise FloatingPointError("the loss\nis not finite")
         made.append((config.method.name, config.seed))
+        reductions.append(config.eval.reduce)
         acc = {"byol": 0.5, "ncc": 0.75}.get(config.method.name, 0.25) + config.seed / 100
         scores = {"acc": acc, "nmi": acc, "ari": acc, "sizes": [1, 2]}
         origin = {"seed": config.seed, "images_trained": 1797, "labels_used_for": []}
-        metrics = {"kmeans": scores, "tree": {"nmi": acc}, "knn": {"5": acc}}
+        metrics = {"kmeans": scores, "gridshift": scores, "knn": {"5": acc}}
         return {"metrics": metrics, "provenance": origin, "seconds": {"train_and_embed": 60.0}}
 
     monkeypatch.setattr(run.pipeline, "run_pipeline", run_pipeline)
     monkeypatch.setattr(run.devices, "use_cores", lambda batch: None)
-    return made, failing
+    return made, failing, reductions
 
 
 def test_variants_times_seeds_from_command_to_page(tmp_path, trained, capsys):
     """What is finished is not run again; what fails is; a line that is cut off is done again."""
-    (made, failing), file = trained, tmp_path / "r.jsonl"
+    (made, failing, reductions), file = trained, tmp_path / "r.jsonl"
     command = ["ncc", "4", "--seeds", "0", "1", f"--results={file}"]
     failing.append("ncc")
     assert run.main(command) == 1
@@ -226,6 +238,7 @@ def test_variants_times_seeds_from_command_to_page(tmp_path, trained, capsys):
     assert len(made) == count + 1
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert lines[0]["metrics"]["kmeans"].keys() == {"acc", "nmi", "ari"}  # no lists
+    assert set(reductions) == {"umap"}, "tables of papers share their runs"
     lines[-1]["provenance"]["code_digest"] = "another"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     run.main([*command, "--show"])
@@ -241,17 +254,187 @@ def test_a_long_tail_falls_geometrically_in_the_order_of_classes(tmp_path):
     assert len(stored["images"]) == sum(sizes)
 
 
+OWN = """
+variants:
+  low: {{config: byol_digits, changes: {{optimizer.learning_rate: 0.001}}}}
+tables:
+  1:
+    title: Rates
+    metrics: {metrics}
+    rows:
+    - [low, low, kmeans]
+    - [mine, {{config: {file}, changes: {{train.duration: 90 steps}}}}, kmeans]
+"""
+
+
 def test_a_table_of_ones_own(tmp_path, trained, capsys):
-    """Values of a key times seeds."""
-    (tmp_path / "rates.yaml").write_text(
-        "tables:\n  rate:\n    title: Rates\n    metrics: ACC\n    rows:\n"
-        "    - [low, {digits: byol_digits, changes: {optimizer.learning_rate: 0.001}}, kmeans]\n"
-        "    - [high, {digits: byol_digits, changes: {optimizer.learning_rate: 0.004}}, kmeans]\n"
+    """Its page says what was trained, and nothing of a paper; a map is made if a row needs one."""
+    made, _, reductions = trained
+    file, own = tmp_path / "rates.yaml", tmp_path / "mine.py"
+    own.write_text((ROOT / "configs/ncc_digits.py").read_text())
+    file.write_text(OWN.format(file=own, metrics="ACC 5-NN"))
+    command = [str(file), "--seeds", "3", "4", f"--runs={tmp_path}"]
+    assert run.main(command) == 0
+    assert made == [("byol", 3), ("ncc", 3), ("byol", 4), ("ncc", 4)]
+    assert set(reductions) == {"pca"}
+    text = capsys.readouterr().out
+    assert "\n## Rates\n" in text
+    assert "- low: `byol_digits`, optimizer.learning_rate = 0.001\n" in text
+    assert f"- mine: `{own}`, train.duration = 90 steps\n" in text
+    assert "|  | ACC | 5-NN |\n| --- | ---: | ---: |\n| low | 53.5 ± 0.7 | 53.5 ± 0.7 |" in text
+    assert not re.search("paper|1,500|earlier version|Gap", text)
+    lines = [json.loads(line) for line in (tmp_path / "rates.jsonl").read_text().splitlines()]
+    assert [set(line["metrics"]) for line in lines] == [{"kmeans", "knn"}] * 4
+    file.write_text(OWN.format(file=own, metrics="their-ACC typo"))
+    registry._read.cache_clear()
+    assert run.main(command) == 0
+    text = capsys.readouterr().out
+    assert made[4:] == made[:4]
+    assert reductions[4:] == ["umap"] * 4
+    assert "| low | 53.5 ± 0.7 |  |" in text
+    assert "- Gap, low, mine: no typo of kmeans in the results." in text
+
+
+# What is wrong with a file of tables: the text, and words of the sentence.
+WRONG = [
+    ("tables: [", "mine.yaml must be YAML: "),
+    ("variants: {}", "mine.yaml must have tables"),
+    ("tables: {a: {title: A, rows: []}}", "table a of mine.yaml lacks metrics"),
+    ("tables: {a: {title: A, metrics: ACC, rows: [], row: 1}}", "has row"),
+    (
+        "tables: {a: {title: A, metrics: ACC, rows: [[x, y, kmeans]]}}",
+        "must be one of none; got 'y'",
+    ),
+    (
+        "tables: {a: {title: A, metrics: ACC, rows: [[x, {confg: nrcc_digits}, kmeans]]}}",
+        "may have from, config, digits, full, changes, small, large, missing; got 'confg'",
+    ),
+    (
+        "tables: {a: {title: A, metrics: ACC, rows: [[x, {config: nrcc_digit}, kmeans]]}}",
+        "got 'nrcc_digit'; did you mean nrcc_digits",
+    ),
+]
+
+
+@every_row(("text", "words"), WRONG)
+def test_a_wrong_file_of_tables(text, words, tmp_path, monkeypatch, refused):
+    (tmp_path / "mine.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    assert words in refused(run.main, "mine.yaml")
+
+
+NO_COMMANDS = sorted(
+    name for name in set(MODULES) - set(experiments.COMMANDS)
+    if not name.endswith("__") and "._" not in name
+)  # fmt: skip
+
+
+def test_a_module_that_is_no_command_says_so():
+    """By Python itself, which would run it without any output."""
+    assert {"experiments.table", "experiments.benchmark.topology"} <= set(NO_COMMANDS)
+    for name in NO_COMMANDS:
+        command = [sys.executable, "-m", name, "nrcc", "2"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        expected = f"error: {name} is no command; the commands are experiments.benchmark, "
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith(expected)
+
+
+def test_every_command_is_one():
+    for name in experiments.COMMANDS:
+        file = importlib.util.find_spec(name).origin.replace("__init__", "__main__")
+        assert 'if __name__ == "__main__":' in pathlib.Path(file).read_text()
+    own = {name.removesuffix(".__main__") for name in MODULES if name.endswith("__main__")}
+    assert own | {"experiments.tutorials"} <= set(experiments.COMMANDS)
+
+
+# A command with a name that there is not, and words of the sentence, which lists those there are.
+UNKNOWN = [
+    (numbers.main, "--data=. --lists nosuch", "'nosuch' (choose from 'photos', 'photos, Lite2'"),
+    (
+        numbers.main,
+        "--data=. --only k-means",
+        "'k-means' (choose from 'SmoothTree', 'k-means, silh",
+    ),
+    (numbers.main, "--data=nosuch --lists photos", "--data must be a folder with features/tiny95"),
+    (numbers.main, "--data=nosuch --lists low-dimensional", "with lowdim/*/*.data.gz; none are in"),
+    (peers.main, "--only k-means", "'k-means' (choose from 'SmoothTree, k given'"),
+    (peers.main, "x.npz", "x.npz must hold features or images, and labels; it has x"),
+    (living.main, "x.npz", "x.npz must hold features and labels; it has x"),
+    (many.main, "--only EVoC", "EVoC needs a package: pip install evoc"),
+    (many.main, "--sets all", "'all' (choose from '60,000 rows'"),
+    (benchmark.main, "gridshift --only=x", "--only must be left out of gridshift, which has no"),
+    (
+        benchmark.main,
+        "step --only=byol,nosuch",
+        "'ncl', 'byol + nrcc', 'byol with flips alone'; got",
+    ),
+    (benchmark.main, "topology", "libtpu compiles for TPUs; install it: pip install"),
+    (
+        run.main,
+        "nosuch",
+        "paper must be one of nrcc, ncc, cueco, kernel_infonce, ncl, digits, or a",
+    ),
+    (run.main, "cueco", "TABLE of cueco must be given: all, or 1, 2"),
+    (run.main, "cueco 7", "table of cueco must be one of 1, 2"),
+    (run.main, "cueco 1 --scale=half", "scale must be one of config, digits, full; got 'half'"),
+    (tutorials.main, "nosuch", "choose from 'digits', 'embeddings'"),
+]
+
+
+@every_row(("main", "arguments", "words"), UNKNOWN)
+def test_a_name_that_there_is_not(main, arguments, words, tmp_path, monkeypatch, refused):
+    monkeypatch.chdir(tmp_path)
+    for module in (topology, numbers.peers):
+        monkeypatch.setattr(module, "find_spec", lambda name: None)
+    np.savez("x.npz", x=1)
+    assert words in refused(main, *arguments.split())
+
+
+def test_a_command_says_what_it_wrote_and_shows_its_table(tmp_path, monkeypatch, capsys):
+    x = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    case = generate.Case("few", x, (np.arange(40) % 2,), "euclidean")
+    monkeypatch.setattr(numbers, "lists", lambda *_: {"photos": (lambda: [case],)})
+    numbers.main(["--data=.", "--only", "SmoothTree", f"--out={tmp_path}/n.jsonl"])
+    found, page = capsys.readouterr().out, (tmp_path / "n.md").read_text()
+    assert f"Written: {tmp_path}/n.md\nThe results are lines of {tmp_path}/n.jsonl\n" in found
+    shown = found.partition("Written")[0].strip()
+    assert "\n| SmoothTree | 1 |" in shown
+    assert shown in page
+
+
+def test_the_step_of_a_plan_is_lowered(two_devices):
+    """Of the small config: its BatchNorm and its loss reduce over the devices of the mesh."""
+    config, topology_name = topology.configure(" nrcc_digits v5e:1x2")
+    assert topology_name == "v5e:1x2"
+    lowered = topology.lower(config, meshes.make())
+    _, batch, resident = lowered.args_info[0]
+    assert batch["index"].shape == (256,)
+    assert resident.shape == (1797, 8, 8, 1)  # as it lies on every device of a training
+    found = topology.collectives(lowered.compiler_ir("hlo").as_hlo_text())
+    assert found["all-reduce"][0] > 20
+    with pytest.raises(InputError, match='--only must be "CONFIG SLICE"'):
+        topology.configure("nrcc_digits")
+    with pytest.raises(InputError, match=r"data\.name of images must be one of 'imagenet2012', "):
+        topology.configure("images v5e:1x2")
+
+
+@pytest.mark.slow
+def test_a_step_is_compiled_for_a_slice(tmp_path):
+    """By the command as the guide has it, in a process of its own, where libtpu is installed."""
+    pytest.importorskip("libtpu", reason="pip install libtpu")
+    words = ["experiments.benchmark", "topology", "--only=nrcc_digits v5e:2x2", "--out=plan.json"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
+    command = [sys.executable, "-m", *words]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True)
+    found = json.loads((tmp_path / "plan.json").read_text())["figures"]["nrcc_digits v5e:2x2"]
+    assert found["chips"] == 4
+    assert 0 < found["memory_gb"] < 1
+    assert 0 < found["merged"]["all-reduce"][0] < found["collectives"]["all-reduce"][0]
+    assert all(seconds > 0 for seconds in found["seconds"].values())
+    assert json.loads((tmp_path / "plan.json").read_text())["provenance"]["command"].endswith(
+        'topology --only="nrcc_digits v5e:2x2"'
     )
-    command = [f"{tmp_path}/rates.yaml", "rate", "--scale=config", "--seeds", "3", "4"]
-    assert run.main([*command, f"--results={tmp_path}/r.jsonl"]) == 0
-    assert trained[0] == [("byol", 3), ("byol", 3), ("byol", 4), ("byol", 4)]
-    assert "|  | ACC |\n| --- | ---: |\n| low | 53.5 ± 0.7 |" in capsys.readouterr().out
 
 
 @pytest.mark.slow

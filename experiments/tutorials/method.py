@@ -243,14 +243,8 @@ print(f"{labels.max() + 1} clusters, accuracy {accuracy(digits.target, labels):.
 # replaces `encode`, or returns a `base.Method`, whose `loss` gets the images
 # ([rotation.py](../../cluster_jax/methods/rotation.py)); NRCC takes a `TwoView` only.
 #
-# Two whole methods: [SwAV](../../cluster_jax/methods/swav.py), with prototypes and small crops; and
-# [DINO](../../tests/methods/dino.py), outside of the package, with a teacher of prototypes and a
-# center, in 125 lines with its config. What else a method in the package has says
-# [CONTRIBUTING](../../CONTRIBUTING.md#add-a-method). From a checkout:
-#
-# ```bash
-# PYTHONPATH=. cluster-jax train --config=tests/methods/dino.py --workdir=dino --config.nrcc.weight=0.05
-# ```
+# A whole method with prototypes and small crops is [SwAV](../../cluster_jax/methods/swav.py). What
+# else a method in the package has says [CONTRIBUTING](../../CONTRIBUTING.md#add-a-method).
 #
 # ## What the log says
 #
