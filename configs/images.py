@@ -17,8 +17,8 @@ from cluster_jax.core.config import derived
 # Subfolders are often dates. The network was trained on bicubic images of 224 pixels. Unreadable
 # files are counted and listed. The cache takes 6,800 images; more are decoded when they are needed.
 DATA = {"name": "folder", "labels": None, "interpolation": None, "max_corrupt_fraction": 1.0}
-# Your own images: no paper's figure is to be repeated.
-EVAL = {"method": "tree", "n_neighbors": 15, "batch_size": 64}
+# Your own images: no paper's figure is to be repeated. UMAP would compile for seconds.
+EVAL = {"method": "tree", "reduce": "tsne", "n_neighbors": 15, "batch_size": 64}
 # The encoder may be a .safetensors file, or "hf:ORG/NAME".
 WHOLE = derived("base", encoder="lite2", data={**DATA, "cache_mb": 1024.0}, eval=EVAL)
 

@@ -1,6 +1,7 @@
 """Reduction of features to a few dimensions, for a map, or to find clusters in them."""
 
 import tempfile
+import threading
 import warnings
 from typing import Any
 
@@ -19,6 +20,13 @@ MAP_COLUMNS = 3
 _SMALL = 4_096
 # Maps of larger features do not fit float32.
 _LARGEST = 1e37
+# Rows that t-SNE draws in a map of the report; the others are placed among them.
+DRAWN = 5_000
+# Steps of t-SNE for this map, all with neighbors that attract each other more, so that they lie as
+# near as in a map of UMAP; and how coarsely it sums what is far away.
+_QUICK = {"max_iter": 250, "early_exaggeration": 4.0, "angle": 0.8}
+# numba may have no layer for threads, and then ends the process if two of them draw.
+_ONE_AT_A_TIME = threading.Lock()
 
 
 def reduce(
@@ -75,6 +83,36 @@ def reduce(
     return _tsne(x, n_components, min(float(n_neighbors), (n - 1) / 3), metric, seed)
 
 
+def draw(x: NDArray, *, n_neighbors: int, metric: str, seed: int) -> NDArray:
+    """Returns a map of rows in two dimensions for the report, float32 `[n, 2]`, by t-SNE.
+
+    t-SNE (van der Maaten and Hinton, 2008) starts at the principal components, and needs no
+    compilation. It draws at most `DRAWN` rows, a random sample; any other row lies at the mean of
+    the three rows of the sample that are nearest to it.
+
+    Args:
+        x: finite numbers `[n, d]`, where n and d are 1 or more.
+        n_neighbors: perplexity, capped at (n - 1) / 3.
+        metric: distance between rows, `"cosine"` or `"euclidean"`.
+        seed: random seed of the sample.
+    """
+    x = np.asarray(x, np.float32 if x.dtype == np.float32 else np.float64)
+    x = x / (np.abs(x).max() or 1)  # A map has no unit.
+    sample = np.arange(len(x))
+    if len(x) > DRAWN:
+        sample = np.sort(np.random.default_rng(seed).choice(len(x), DRAWN, replace=False))
+    rows = x[sample]
+    if len(rows) < 4 or not np.ptp(rows, axis=0).any():
+        return _pca(x, 2)
+    perplexity = min(float(n_neighbors), (len(rows) - 1) / 3)
+    points = _tsne(rows, 2, perplexity, metric, seed, **_QUICK)
+    if len(sample) == len(x):
+        return points
+    drawn = points[knn.nearest(x, rows, 3, metric=metric).indices].mean(axis=1)
+    drawn[sample] = points
+    return drawn
+
+
 def _pca(x: NDArray, n_components: int) -> NDArray:
     """Returns principal components, float32 `[n, n_components]`, with the signs of scikit-learn.
 
@@ -110,8 +148,9 @@ def _umap(x: NDArray, n_neighbors: int, seed: int, options: dict[str, Any]) -> N
         # disconnected neighborhoods: all are expected.
         warnings.simplefilter("ignore")
         graph = _neighbor_graph(x, n_neighbors, options["metric"])
-        mapper = _imported_umap()(**options, random_state=seed, precomputed_knn=graph)
-        return np.asarray(mapper.fit_transform(x), np.float32)
+        with _ONE_AT_A_TIME:
+            mapper = _imported_umap()(**options, random_state=seed, precomputed_knn=graph)
+            return np.asarray(mapper.fit_transform(x), np.float32)
 
 
 def _imported_umap() -> Any:
@@ -148,8 +187,10 @@ def _neighbor_graph(
     return found.indices, found.distances.astype(np.float32), None
 
 
-def _tsne(x: NDArray, n_components: int, perplexity: float, metric: str, seed: int) -> NDArray:
-    """Returns the map of t-SNE, float32 `[n, n_components]`."""
+def _tsne(
+    x: NDArray, n_components: int, perplexity: float, metric: str, seed: int, **options: float
+) -> NDArray:
+    """Returns t-SNE's map float32 `[n, n_components]`; `options` has more arguments of `TSNE`."""
     from sklearn.manifold import TSNE
 
     # Barnes-Hut works up to three dimensions.
@@ -160,6 +201,7 @@ def _tsne(x: NDArray, n_components: int, perplexity: float, metric: str, seed: i
         init="random" if min(x.shape) < n_components else "pca",
         method="barnes_hut" if n_components <= 3 else "exact",
         random_state=seed,
+        **options,
     )
     # On one thread: the sums of several depend on their number, and on a busy machine they wait for
     # each other (measured 30 times slower).

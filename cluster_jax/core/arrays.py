@@ -117,7 +117,8 @@ def numeric(values: ArrayLike, name: str, largest: float = np.inf) -> NDArray:
     try:
         array = check_array(widened(values), ensure_all_finite=False, input_name=name)
     except (TypeError, ValueError) as error:
-        said = f"{name} must be numbers, rows by columns; got an error: {error}"
+        got = _vectors_in(values, name) or f"an error: {error}"
+        said = f"{name} must be numbers, rows by columns; got {got}"
         kind = TypeError if isinstance(error, TypeError) else InputError
         raise kind(checks.sentence(" ".join(said.split()))) from error
     if array.dtype.kind not in "biuf":
@@ -131,6 +132,19 @@ def numeric(values: ArrayLike, name: str, largest: float = np.inf) -> NDArray:
         wanted = f"between -{largest:g} and {largest:g}, so that their squares are numbers"
         raise InputError(f"{name} must be {wanted}; got {size:g}: scale them")
     return array
+
+
+def _vectors_in(values: Any, name: str) -> str | None:
+    """Says which column of a table of pandas has vectors in its cells; None if none has."""
+    if isinstance(getattr(values, "name", None), str) and hasattr(values, "to_frame"):
+        values = values.to_frame()
+    if not len(getattr(values, "columns", ())):
+        return None
+    for title in values.columns:
+        column = values[title]
+        if len(column) and isinstance(column.iloc[0], list | tuple | np.ndarray):
+            return f"vectors in the column {title}: pass np.stack({name}[{title!r}])"
+    return None
 
 
 def check_unmasked(values: ArrayLike, name: str) -> None:

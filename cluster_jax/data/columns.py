@@ -206,6 +206,13 @@ def has_name(title: str) -> bool:
     return not (_UNNAMED.fullmatch(title) or _NAMELESS.fullmatch(title))
 
 
+def shown(title: str) -> str:
+    """Returns how a message calls a column."""
+    if _NAMELESS.fullmatch(title):
+        return "an index without a name"
+    return title or "a column without a title"
+
+
 def are_ids(column: Any) -> bool:
     """Returns whether each cell of a column has a value that no other cell has."""
     return column.null_count == 0 and len(column.unique()) == len(column)

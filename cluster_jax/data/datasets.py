@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cluster_jax.core import checks
+from cluster_jax.core.arrays import check_unmasked
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import arrays, decode, features, folder, images, tables, tfds
@@ -129,10 +130,14 @@ def load_new(
 def located(images: Any) -> tuple[str | None, Any]:
     """Returns images as `data.dir`, a path or several, one a line, and None; others after a None.
 
-    Others are arrays, sequences whose items are not all paths, and empty lists.
+    Others are arrays of numbers, sequences whose items are not all paths, and empty lists.
     """
     if isinstance(images, str | os.PathLike):
         images = [images]
+    # A Series of pandas, or an array, of paths.
+    kind = getattr(getattr(images, "dtype", None), "kind", "")
+    if getattr(images, "ndim", 0) == 1 and kind in ("O", "U", "T"):
+        images = images.tolist()
     is_list = isinstance(images, list | tuple) and bool(images)
     if is_list and all(isinstance(x, str | os.PathLike) for x in images):
         return "\n".join(map(os.fspath, images)), None
@@ -212,6 +217,8 @@ def _arrays(config: DataConfig, X: ArrayLike | None = None) -> Dataset:
         pixels, others, _ = arrays.read_arrays(where, ("images", "x"))
     else:
         where = "X"
+        for part in (X, *X) if isinstance(X, list | tuple) else (X,):
+            check_unmasked(part, "images")
         pixels = np.asarray(X)
     _check_images(pixels, f"images in {where}")
     labels = arrays.labels_in(others, len(pixels), where)

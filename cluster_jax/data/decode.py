@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageCms, ImageFile, ImageOps, UnidentifiedImageError
 
+from cluster_jax.core.arrays import check_unmasked
 from cluster_jax.core.checks import InputError
 
 try:
@@ -437,7 +438,7 @@ def of_sample(sample: Any) -> Item:
 
     Raises:
         ValueError: a dict has none of these entries; the image counts as unreadable.
-        InputError: the item is of another type.
+        InputError: the item is of another type, or an array with masked entries.
         OSError: the file cannot be read.
         ImportError: the file is a raw photo, see `preview`.
     """
@@ -456,6 +457,7 @@ def of_sample(sample: Any) -> Item:
     if isinstance(sample, Image.Image):
         return sample
     if hasattr(sample, "__array__"):
+        check_unmasked(sample, "an image")
         return np.asarray(sample)
     kind = type(sample).__name__
     raise InputError(f"an image must be a path, bytes, a PIL image or an array; got {kind}")

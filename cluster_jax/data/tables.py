@@ -175,7 +175,7 @@ def _read_columns(
     if not asked and not vectors and not is_given:
         _warn_of_numbered(file, dict(zip(chosen, read, strict=True)))
     names = None if ids is None else _checked_ids(table[ids].to_pylist(), str(file), ids)
-    left_out = [t or "a column without a title" for t in titles if t not in (*chosen, ids)]
+    left_out = [columns.shown(title) for title in titles if title not in (*chosen, ids)]
     return Table(np.concatenate(read, axis=1), names, ids, tuple(chosen), tuple(left_out))
 
 

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from etils import epath
 
-from cluster_jax.core import buckets, io
+from cluster_jax.core import buckets, checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import images
 from cluster_jax.data.images import DataConfig, Dataset, ItemReader
@@ -63,7 +63,13 @@ class Blocks:
         block = int(self.of[record])
         with self._lock:
             reading = self._reading(block)
-        return reading.result()[record - int(self._starts[block])]
+        try:
+            return reading.result()[record - int(self._starts[block])]
+        except Exception:
+            # It is not kept: an error of the network may not occur again.
+            with self._lock:
+                self._reading.cache_clear()
+            raise
 
 
 def _reader(file: str) -> Any:
@@ -190,7 +196,14 @@ def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Any, Bloc
         import tensorflow_datasets as tfds
     try:
         builder = tfds.core.read_only_builder.builder_from_files(name, data_dir=os.fspath(root))
-    except ValueError as error:
+    except (OSError, ImportError):
+        raise
+    except Exception as error:  # Also of protobuf, which reads the files about the set.
+        if (folder := _stored(root / name.partition(":")[0])) is not None:
+            reason = checks.short(str(error).partition("\n")[0], 200)
+            got = reason if (folder / "features.json").exists() else "no features.json"
+            must = f"{folder} must be a complete set that this version of TFDS reads"
+            raise InputError(f"{must}; got {got}: copy or prepare it again") from error
         sources = "digits, folder, arrays, or a prepared TFDS set"
         must = f"data.name must be {sources}; got '{name}': if TFDS has it, {prepare}"
         raise InputError(must) from error
@@ -213,3 +226,12 @@ def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Any, Bloc
         must = f"data.split must select from the splits of {name}, "
         must += ", ".join(sorted(builder.info.splits))
         raise InputError(f"{must}; got {split!r}") from error
+
+
+def _stored(folder: epath.Path) -> epath.Path | None:
+    """Returns the folder of the newest version of a set that is there, complete or not, or None."""
+    if not folder.exists():
+        return None
+    patterns = ("*/dataset_info.json", "*/*/dataset_info.json")  # maybe below a config
+    files = sorted(file for pattern in patterns for file in folder.glob(pattern))
+    return files[-1].parent if files else None

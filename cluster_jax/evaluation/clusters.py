@@ -11,7 +11,7 @@ from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.placing import ByCenters, ByTree, ByVotes, Placing, Voters
-from cluster_jax.clustering.reduce import MAP_COLUMNS, reduce
+from cluster_jax.clustering.reduce import MAP_COLUMNS, draw, reduce
 from cluster_jax.clustering.smooth import Smoother
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.clustering.tree_fit import TreeFit
@@ -285,7 +285,7 @@ def map_of_tree(
 ) -> NDArray:
     """Returns the map float32 `[n, c]` of rows that `SmoothTree` has clustered.
 
-    Distinct rows are reduced, and a copy lies on its original, because UMAP maps equal rows
+    Distinct rows are drawn, and a copy lies on its original, because UMAP maps equal rows
     differently. A row of a micro-cluster lies at the mean of the three nearest micro-clusters.
 
     Args:
@@ -293,11 +293,11 @@ def map_of_tree(
         leaves: int `[n]`, the leaf of each row.
         features: of the rows; None: a row lies on its micro-cluster.
         seed: random seed of the map.
-        options: arguments of `reduce`.
+        options: arguments of `drawn`.
     """
     points = smoother.smooth
     if options["method"] != "none" and points.shape[1] > MAP_COLUMNS:
-        points = _drawn(points, seed=seed, **{**options, "metric": "euclidean"})
+        points = drawn(points, seed=seed, **{**options, "metric": "euclidean"})
     if smoother.counts is None or features is None:
         return points[leaves].astype(np.float32)
     own = smoother.transform(features)
@@ -306,9 +306,21 @@ def map_of_tree(
     return own.astype(np.float32)
 
 
-def _drawn(rows: NDArray, *, method: str, seed: int, **options: Any) -> NDArray:
-    """Returns the map `[n, c]` of rows; by PCA if a library fails, so that no clusters are lost."""
+def drawn(rows: NDArray, *, method: str, seed: int, **options: Any) -> NDArray:
+    """Returns the map `[n, c]` of rows, which decides no cluster; by t-SNE, c is two.
+
+    If a library fails, the map has principal components, so that no clusters are lost.
+
+    Args:
+        rows: `[n, d]`.
+        method: see `reduce`.
+        seed: random seed of the map.
+        options: further arguments of `reduce`.
+    """
     try:
+        if method == "tsne":
+            del options["n_components"]
+            return draw(rows, seed=seed, **options)
         return reduce(rows, method=method, seed=seed, **options)
     except (ImportError, OSError, RuntimeError) as error:
         reason = checks.short(" ".join(str(error).split()), 200)

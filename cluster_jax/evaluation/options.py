@@ -62,9 +62,10 @@ class ClusterOptions:
         n_clusters: required for k-means, None for GridShift; for the others None if the number is
             to be found.
         reduce: a method of `clustering.reduce`; None: `"none"` for k-means and for up to three
-            columns, else `"umap"`. GridShift and k-means cluster the reduced features; the others
-            cluster the features, and the reduced features are the map of the report.
-        n_components: number of columns of the reduced features.
+            columns, else `"umap"` for GridShift and `"tsne"` for the others. GridShift and k-means
+            cluster the reduced features; the others cluster the features, and the reduced features
+            are the map of the report, see `clusters.drawn`.
+        n_components: number of columns of the reduced features; a map by t-SNE has two.
         n_neighbors: number of neighbors of UMAP, perplexity of t-SNE.
         metric: distance between features, `"cosine"` or `"euclidean"`, for the tree, UMAP, t-SNE,
             and k-means without a reduction; None: cosine if one of them is used and there are more
@@ -183,7 +184,8 @@ def resolve(
     method = options.method
     map_method = options.reduce
     if map_method is None:
-        map_method = "none" if method == "kmeans" or is_low_dimensional else "umap"
+        is_none = method == "kmeans" or is_low_dimensional
+        map_method = "none" if is_none else "umap" if method == "gridshift" else "tsne"
     # Whether any step computes distances between the features themselves.
     is_compared = method not in ("gridshift", "kmeans")
     is_compared |= method == "kmeans" and map_method == "none"

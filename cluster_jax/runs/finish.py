@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from cluster_jax.clustering import membership, placing, tree_fit
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.placing import ByTree, Placing, Voters
-from cluster_jax.clustering.reduce import reduce
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, checks, io
 from cluster_jax.core.devices import say
@@ -306,7 +305,7 @@ def with_map(run: Run, features: NDArray | None = None) -> Run:
             leaves = leaves[run.rows]
         points = clusters.map_of_tree(run.placer.smoother, leaves, features, seed=seed, **how)
     else:
-        points = reduce(run.features, seed=seed, **how).astype(np.float32)
+        points = clusters.drawn(run.features, seed=seed, **how).astype(np.float32)
     return dataclasses.replace(run, points=points)
 
 

@@ -22,6 +22,8 @@ from cluster_jax.training.state import State
 # Name of the folder in a workdir.
 FOLDER = "checkpoints"
 _DAMAGED = "its values do not match their checksum"
+# Settings of JAX by which the numbers of a training differ.
+_SETTINGS = ("jax_enable_x64", "jax_threefry_partitionable")
 
 
 def read(folder: epath.PathLike, state: State, step: int) -> State:
@@ -79,7 +81,7 @@ class Checkpoints:
             OSError: this or the previous save failed.
         """
         values = state._asdict()
-        metadata = {"checksum": states.checksum(values)}
+        metadata = {"checksum": states.checksum(values), "settings": _settings()}
         arguments = _orbax().args.StandardSave(values)
         with self._writing():
             self._manager.save(step, args=arguments, custom_metadata=metadata, force=True)
@@ -95,11 +97,13 @@ class Checkpoints:
                 differ from when the checkpoint was saved.
 
         Raises:
-            InputError: all are damaged.
+            InputError: all are damaged; or a setting of JAX is another one than at a save, so that
+                the training would go on with other numbers.
             OSError: one cannot be read, which is no sign that it is damaged.
         """
         damaged: list[int] = []
         for step in sorted(self._manager.all_steps(), reverse=True):
+            self._check_settings(step)
             restored = self.read(state, step)
             if not np.all(multihost_utils.process_allgather(np.array(restored is not None))):
                 damaged.append(step)
@@ -115,6 +119,18 @@ class Checkpoints:
                 "over, or choose another folder"
             )
         return None
+
+    def _check_settings(self, step: int) -> None:
+        """Raises an `InputError` if a setting of JAX is another one than when a step was saved."""
+        try:
+            saved = (self._manager.metadata(step).custom_metadata or {}).get("settings", {})
+        except Exception:  # Of a damaged checkpoint, of which `read` tells.
+            return
+        for name, value in _settings().items():
+            if saved.get(name, value) != value:
+                must = f"{name.upper()} must be {int(saved[name])} to go on with {self._folder}"
+                do = "set it, or choose another folder to train anew"
+                raise InputError(f"{must}, as when it was saved; got {int(value)}: {do}")
 
     def read(self, state: State, step: int) -> State | None:
         """Restores one checkpoint, see `restore`; None if its values are not those saved."""
@@ -159,6 +175,11 @@ class Checkpoints:
             must = f"{self._folder} cannot be written ({_reason(error)})"
             to_do = "free space or make it writable, and run the same command again to resume"
             raise OSError(checks.sentence(f"{must}: {to_do}")) from error
+
+
+def _settings() -> dict[str, bool]:
+    """Returns the settings of JAX by which the numbers of a training differ."""
+    return {name: bool(getattr(jax.config, name)) for name in _SETTINGS}
 
 
 def _orbax() -> Any:

@@ -56,7 +56,9 @@ def make_step(method: Method, optimizer: optax.GradientTransformation, mesh: Mes
         (_, aux), gradient = jax.value_and_grad(loss, has_aux=True)(params)
         outputs = gradient, aux.model_state, dict(aux.metrics)
         gradient, model_state, metrics = collectives.replicate(outputs, AXIS)
-        updates, opt = optimizer.update(gradient, state.opt, state.params)
+        # Optax raises floats to integer powers, which strict promotion of JAX would refuse.
+        with jax.numpy_dtype_promotion("standard"):
+            updates, opt = optimizer.update(gradient, state.opt, state.params)
         params = optax.apply_updates(state.params, updates)
         if isinstance(opt, optax.MultiStepsState):
             averaged = method.after(params, model_state, state.opt.gradient_step)

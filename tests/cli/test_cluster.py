@@ -435,10 +435,10 @@ def test_a_map_that_fails_loses_no_clusters(tmp_path, monkeypatch, capsys):
     def failing(*args, **options):
         raise RuntimeError("cannot cache function 'rdist'")
 
-    monkeypatch.setattr(sys.modules["cluster_jax.clustering.reduce"], "_umap", failing)
+    monkeypatch.setattr(sys.modules["cluster_jax.clustering.reduce"], "_tsne", failing)
     cluster.main([f"--features={tmp_path}/x.npy", f"--workdir={tmp_path}/run"])
     said = capsys.readouterr()
-    assert "the map is drawn by PCA, because UMAP failed: cannot cache function" in said.err
+    assert "the map is drawn by PCA, because TSNE failed: cannot cache function" in said.err
     assert "Found 6 clusters in 120 rows" in said.out
     assert (tmp_path / "run" / "report.html").exists()
 

@@ -1,9 +1,11 @@
 """Rows of length one, means of clusters and distances to them."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from cluster_jax.core import arrays
+from cluster_jax.core.checks import InputError
 from tests.rows import every_row
 
 
@@ -51,3 +53,10 @@ def test_distances(rows, monkeypatch):
     monkeypatch.setattr(arrays, "_BLOCK", 7 * 3)
     blocks = arrays.distances_to_centers(x, means, labels)
     assert (blocks == distances).all()
+
+
+def test_vectors_in_the_cells_of_a_table_are_told_by_the_column(rows):
+    frame = pd.DataFrame({"place": np.arange(50), "emb": list(rows)})
+    for table in (frame, frame["emb"], frame[["emb"]]):
+        with pytest.raises(InputError, match=r"vectors in the column emb: pass np.stack\(X\['emb'"):
+            arrays.numeric(table, "X")

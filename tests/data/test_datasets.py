@@ -7,10 +7,11 @@ import re
 import types
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.datasets import load_digits
 
-from cluster_jax.data import batches, datasets, images, tfds
+from cluster_jax.data import batches, datasets, decode, images, tfds
 from tests import toy
 from tests.faults.gcs_server import CUT, Server, every
 from tests.rows import every_row
@@ -144,6 +145,71 @@ def test_labels_of_a_streamed_set_are_read_once(cifar, monkeypatch, tmp_path):
     file.write_bytes(file.read_bytes()[:200])
     np.testing.assert_array_equal(labels("train[:30]", 1), first)
     np.testing.assert_array_equal(labels("train[:30]", 0), first)
+
+
+@every_row(
+    ("name", "said"),
+    [
+        (
+            "features.json",
+            r"3.0.2 must be a complete set .*; got no features.json: copy or prepare",
+        ),
+        ("dataset_info.json", r"3.0.2 must be a complete set .* no field named .news.*: copy or"),
+    ],
+)
+def test_a_set_that_is_incomplete_or_of_another_version_is_named(cifar, tmp_path, name, said):
+    stored = pathlib.Path(cifar["dir"]) / "cifar10" / "3.0.2"
+    folder = tmp_path / "cifar10" / "3.0.2"
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in stored.glob("*.[jt]*"):
+        (folder / file.name).write_bytes(file.read_bytes())
+    if name == "features.json":
+        (folder / name).unlink()
+    else:
+        about = {**json.loads((folder / name).read_text()), "news": 1}
+        (folder / name).write_text(json.dumps(about))
+    with pytest.raises(ValueError, match=said) as caught:
+        load("cifar10", cifar | {"dir": str(tmp_path)})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_block_that_failed_is_read_again(monkeypatch):
+    """An error of the network may not occur again."""
+    asked = []
+
+    class Reader:
+        def read(self, first, stop):
+            asked.append(first)
+            if len(asked) == 1:
+                raise OSError("the connection was lost")
+            return [b"%d" % i for i in range(first, stop)]
+
+    monkeypatch.setattr(tfds, "_reader", lambda file: Reader())
+    blocks = tfds.Blocks([types.SimpleNamespace(filename="x", skip=0, take=300)])
+    with pytest.raises(OSError, match="connection was lost"):
+        blocks[7]
+    assert (blocks[7], blocks[299], blocks[8]) == (b"7", b"299", b"8")
+    assert asked == [0, 0, 256]
+
+
+@pytest.mark.parametrize("of", [pd.Series, np.array, lambda x: np.array(x, object)])
+def test_a_series_of_paths_is_a_sequence_of_paths(of):
+    paths = ["a.png", "b/c.jpg"]
+    assert datasets.located(of(paths)) == ("a.png\nb/c.jpg", None)
+    numbers = np.ones(2)
+    assert datasets.located(numbers)[1] is numbers
+
+
+def test_images_with_a_mask_are_refused():
+    pixels = np.zeros((2, 4, 4), np.uint8)
+    hidden = np.ma.masked_array(pixels, [np.eye(4), np.eye(4)])
+    config = datasets.DataConfig(**BASE | {"name": "arrays"})
+    for images_of in (hidden, [hidden[0], hidden[1]]):
+        with pytest.raises(ValueError, match="images must have no masked entries"):
+            datasets.load(config, images_of)
+    with pytest.raises(ValueError, match="an image must have no masked entries"):
+        decode.of_sample((hidden[0], 3))
+    assert datasets.load(config, np.ma.masked_array(pixels)).size == 2
 
 
 def test_a_set_in_a_bucket_is_read_by_few_requests(cifar, monkeypatch):

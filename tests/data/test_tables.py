@@ -269,6 +269,7 @@ def test_an_index_of_pandas_is_no_feature_and_is_the_ids_if_it_has_a_name(tmp_pa
         for array, columns in ((None, ("a", "b")), ("b", ("b",))):
             table = tables.read_rows(path, array)
             assert (table.columns, table.names) == (columns, names)
+            assert "__index" not in table.described
             np.testing.assert_array_equal(table.values, frame[list(columns)])
         has_ids = index.names[0] not in (None, "shop")
         named = {"ids": index.names[0]} if has_ids else {}

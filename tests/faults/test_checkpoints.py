@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from cluster_jax.core.checks import InputError
 from cluster_jax.runs import begin as pipeline
 from cluster_jax.training import checkpoint
 from cluster_jax.training import state as states
@@ -90,3 +91,14 @@ def test_a_checkpoint_that_cannot_be_read_is_not_damaged(copy):
     with pytest.raises(OSError, match=r"4 must be a checkpoint of .* that can be read"):
         pipeline.run_pipeline(config, workdir, "toy")
     assert (workdir / "checkpoints" / "4").is_dir()
+
+
+@pytest.mark.parametrize("name", ["jax_enable_x64", "jax_threefry_partitionable"])
+def test_a_training_does_not_go_on_with_other_numbers(copy, monkeypatch, name):
+    config, workdir = copy
+    for file in ("run-1.npz", "embedding.npz"):
+        (workdir / file).unlink()
+    saved = {**checkpoint._settings(), name: not checkpoint._settings()[name]}
+    monkeypatch.setattr(checkpoint, "_settings", lambda: saved)
+    with pytest.raises(InputError, match=rf"{name.upper()} must be \d to go on with .*checkpoints"):
+        pipeline.run_pipeline(config, workdir, "toy")

@@ -1,5 +1,6 @@
 """Steps whose gradients are added up: `train.accumulate`."""
 
+import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -130,3 +131,18 @@ def test_a_training_in_two_parts(tmp_path):
 def _same(one, other):
     for (path, x), y in zip(jax.tree.leaves_with_path(one), jax.tree.leaves(other), strict=True):
         np.testing.assert_array_equal(x, y, err_msg=jax.tree_util.keystr(path))
+
+
+def test_strict_promotion_of_dtypes_is_for_our_code_alone():
+    """Optax raises floats to integer powers."""
+    section = dataclasses.replace(SECTION, name="adamw")
+    optimizer, _ = optim.make(
+        section, total_steps=2, steps_per_epoch=1, batch_size=ROWS, accumulate=1, frozen=None
+    )
+    mesh = meshes.make(1)
+    method = Method(_init, _loss, lambda params, state, update: (params, state))
+    state = states.create(method, optimizer, seed=0, shape=(2, 2, 1), mesh=mesh)
+    with jax.numpy_dtype_promotion("strict"):
+        batch = _batch(jnp.zeros((ROWS, 2, 2, 1)), 1)
+        state, metrics = make_step(method, optimizer, mesh)(state, batch, None)
+    assert np.isfinite(metrics["loss"])
