@@ -21,7 +21,7 @@ _SMALL = 4_096
 # Maps of larger features do not fit float32.
 _LARGEST = 1e37
 # Rows that t-SNE draws in a map of the report; the others are placed among them.
-DRAWN = 5_000
+DRAWN = 3_000
 # Steps of t-SNE for this map, all with neighbors that attract each other more, so that they lie as
 # near as in a map of UMAP; and how coarsely it sums what is far away.
 _QUICK = {"max_iter": 250, "early_exaggeration": 4.0, "angle": 0.8}
