@@ -62,8 +62,7 @@ def code_digest() -> str:
 
 def pages() -> list[Path]:
     """Returns the pages of results that end with where they are from, see `sentence`."""
-    files = sorted(FOLDER.rglob("*.md"))
-    return [file for file in files if "Hardware: " in file.read_text() and file.name != "tables.md"]
+    return [file for file in sorted(FOLDER.rglob("*.md")) if "Hardware: " in file.read_text()]
 
 
 def marked(page: str) -> str:
