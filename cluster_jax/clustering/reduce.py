@@ -95,6 +95,10 @@ def draw(x: NDArray, *, n_neighbors: int, metric: str, seed: int) -> NDArray:
         n_neighbors: perplexity, capped at (n - 1) / 3.
         metric: distance between rows, `"cosine"` or `"euclidean"`.
         seed: random seed of the sample.
+
+    Example:
+        >>> draw(np.eye(9), n_neighbors=2, metric="euclidean", seed=0).shape
+        (9, 2)
     """
     x = np.asarray(x, np.float32 if x.dtype == np.float32 else np.float64)
     x = x / (np.abs(x).max() or 1)  # A map has no unit.
