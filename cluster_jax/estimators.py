@@ -315,8 +315,8 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
             InputError: the folder is not empty, or an image of the run is gone or has changed.
         """
         run = self._fitted()
-        export.check_of_run(path, run)
-        export.run_clusters(run, path)
+        left_out = export.check_of_run(path, run).tolist()
+        export.run_clusters(run, path, left_out=left_out)
 
     def report(self, path: str | os.PathLike) -> pathlib.Path:
         """Writes the report, one HTML file that opens offline, to `path`."""

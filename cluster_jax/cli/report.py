@@ -31,12 +31,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from cluster_jax.runs import export, states
         from cluster_jax.runs import run as records
 
+        left_out: Sequence[int] = ()
         if flags.export is not None:
-            export.check_of_run(flags.export, records.read(flags.workdir))
+            left_out = export.check_of_run(flags.export, records.read(flags.workdir)).tolist()
         names = _names(flags.name)
         text, values = states.correct(flags.workdir, flags.corrections, names)
         if flags.export is not None:
-            folders = export.run_clusters(records.read(flags.workdir), flags.export, flags.by)
+            run = records.read(flags.workdir)
+            folders = export.run_clusters(run, flags.export, flags.by, left_out)
+            if left_out:
+                noun = counted(len(left_out), f"{run.words[0]} is", f"{run.words[0]}s are")
+                text += f"\n{noun} left out, because they are away: bring {run.away[0]} back"
             text += f"\nexported     {counted(folders, 'folder')} to {flags.export}"
             values["exported"] = flags.export
         output.end(flags, text, values)

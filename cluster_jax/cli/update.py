@@ -2,10 +2,10 @@
 
 Photos: the folders of the run are read again, and the folders that you name. New photos join a
 group or make a new one, deleted photos leave, and a moved or renamed file is the same photo. If a
-whole folder is missing, its photos stay; if it has moved, name its new place. Embeddings:
---features has all present rows. Rows that are not in the file leave, and a row with another vector
-is assigned again; with --add the rows are added, and none leaves. changes.csv lists what has
-changed. Your names and corrections stay.
+whole folder is missing, its photos stay until you say that it is gone (--gone); if it has moved,
+name its new place. Embeddings: --features has all present rows. Rows that are not in the file
+leave, and a row with another vector is assigned again; with --add the rows are added, and none
+leaves. changes.csv lists what has changed. Your names and corrections stay.
 """
 
 from collections.abc import Sequence
@@ -22,6 +22,10 @@ def _parser() -> Parser:
     photos = "more folders or files of photos (default: those of the run)"
     add("photos", metavar="PHOTOS", nargs="*", help=photos)
     add("--workdir", required=True, metavar="DIR", help="folder of a finished run")
+    gone = "folder of the run that is gone for good: its photos leave; may be repeated"
+    add("--gone", metavar="FOLDER", action="append", default=[], help=gone)
+    globs = "files or folders to leave out from now on, such as '*_edited.*'; may be repeated"
+    add("--exclude", metavar="PATTERN", action="append", default=[], help=globs)
     add_new_rows(parser)
     output.add_report(parser)
     refit = "cluster everything anew; groups that stay mostly the same keep their ids"
@@ -37,11 +41,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
         flags = _parser().parse_args(arguments)
-        change = flags.photos or flags.features or flags.refit
+        change = flags.photos or flags.features or flags.refit or flags.gone or flags.exclude
         if flags.undo and change:
             raise InputError(f"--undo must be given alone; got {change} beside it")
         checks.local(flags.workdir)
-        of_rows = is_of_rows(flags, "PHOTOS", " ".join(flags.photos))
+        of_photos = [*flags.photos, *flags.gone, *flags.exclude]
+        of_rows = is_of_rows(flags, "PHOTOS", " ".join(of_photos))
         from cluster_jax.runs import rows, states, update
         from cluster_jax.runs import run as records
 
@@ -59,5 +64,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 table = rows.read_rows(run, flags.features, flags.array, flags.ids)
             ended = update.update_rows(flags.workdir, table, add=flags.add, **how)
         else:
+            how |= {"gone": flags.gone, "exclude": flags.exclude}
             ended = update.update_photos(flags.workdir, flags.photos, **how)
         output.end(flags, *ended)

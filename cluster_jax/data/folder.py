@@ -130,7 +130,7 @@ def find(dir: str | None, exclude: Sequence[str] = ()) -> Files:
     if not paths:
         raise InputError("data.dir must be a folder of images; got none")
     for name, path in paths.items():
-        if not (path.is_dir() or path.is_file()):
+        if not (os.path.isdir(path) or os.path.isfile(path)):
             raise InputError(f"data.dir must be an existing folder of images; got {name}")
     base = root(dir or "")
     unreadable: list[tuple[str, str]] = []
@@ -146,7 +146,7 @@ def find(dir: str | None, exclude: Sequence[str] = ()) -> Files:
         read = reader(dir or "")
         for path in paths.values():
             prefix = _prefix(path, base)
-            for file in _walk(path, unreadable) if path.is_dir() else ():
+            for file in _walk(path, prefix, unreadable) if os.path.isdir(path) else ():
                 is_file = os.path.isfile(os.path.join(path, file))
                 kinds[prefix + file] = kind_of(file) if is_file else _SPECIAL
             if path.is_file():
@@ -189,7 +189,7 @@ def root(dir: str) -> pathlib.Path:
     """
     paths = list(_given(dir).values())
     if len(paths) == 1 and not os.path.isfile(paths[0]):
-        is_file = not paths[0].is_dir() and paths[0].suffix.lower() in SUFFIXES
+        is_file = not os.path.isdir(paths[0]) and paths[0].suffix.lower() in SUFFIXES
         return paths[0].parent if is_file else paths[0]
     if len(paths) == 1 and _is_zip(paths[0]):
         return paths[0]
@@ -199,7 +199,7 @@ def root(dir: str) -> pathlib.Path:
 
 def folders(dir: str) -> list[str]:
     """Lists the existing folders and zips in `data.dir`, as written, without files of images."""
-    return [name for name, path in _given(dir).items() if path.is_dir() or _is_zip(path)]
+    return [name for name, path in _given(dir).items() if os.path.isdir(path) or _is_zip(path)]
 
 
 def shown(dir: str) -> str:
@@ -220,7 +220,7 @@ def _given(dir: str) -> dict[str, pathlib.Path]:
 
 def _is_zip(path: pathlib.Path) -> bool:
     """Returns whether a path is an existing file with the suffix of a zip, in any case."""
-    return path.suffix.lower() == ".zip" and path.is_file()
+    return path.suffix.lower() == ".zip" and os.path.isfile(path)
 
 
 def describe_ignored(ignored: Sequence[tuple[str, int]]) -> str:
@@ -281,10 +281,10 @@ def _leave_out_raw(kinds: dict[str, str | None]) -> None:
             kinds[file] = suffix
 
 
-def _walk(top: pathlib.Path, unreadable: list[tuple[str, str]]) -> Iterator[str]:
+def _walk(top: pathlib.Path, before: str, unreadable: list[tuple[str, str]]) -> Iterator[str]:
     """Yields the paths of all files in a folder, and of links to folders, which are not followed.
 
-    Folders that cannot be read are added to `unreadable`.
+    Folders that cannot be read are added to `unreadable`, with `before` in front of their paths.
 
     Raises:
         InputError: the folder itself cannot be read.
@@ -295,7 +295,7 @@ def _walk(top: pathlib.Path, unreadable: list[tuple[str, str]]) -> Iterator[str]
         if name == ".":
             must = f"{top} must be a folder that can be read"
             raise InputError(f"{must}; got {error.strerror or error}") from error
-        unreadable.append((f"{name}/", f"{type(error).__name__}: {error.strerror}"))
+        unreadable.append((f"{before}{name}/", f"{type(error).__name__}: {error.strerror}"))
 
     for folder, folders, files in os.walk(top, onerror=refused):
         links = [name for name in folders if os.path.islink(os.path.join(folder, name))]

@@ -95,7 +95,7 @@ def _run(
     workdir = buckets.path(workdir or workdirs.default_workdir(parsed.values, name))
     if not isinstance(parsed, RunConfig):  # Trainings alone write into a bucket.
         checks.local(workdir)
-    parsed = parse_config(workdirs.with_stored_dir(parsed.values, workdir), name)
+    parsed = parse_config(workdirs.with_absolute_paths(parsed.values), name)
     finished = workdirs.claim(workdir, parsed.values)
     if is_first and isinstance(parsed, RunConfig):
         _warn_of_an_edit(parsed.method.name, workdir)

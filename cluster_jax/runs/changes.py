@@ -1,6 +1,7 @@
 """What an update has changed: the table `changes.csv`, and the words and values of the command."""
 
 import os
+import shlex
 from typing import Any
 
 import numpy as np
@@ -152,6 +153,16 @@ def words(run: Run, *, refit: bool) -> str:
 
 
 def missing_folders(run: Run) -> list[str]:
-    """Returns a sentence for each folder that was not there in the last update (`Run.away`)."""
+    """Returns sentences about what could not be read in the last update (`Run.away`)."""
     noun = run.words[0]
-    return [f"{folder} is away or empty: its {noun}s stay as they were." for folder in run.away]
+    folders = str(run.config["data"]["dir"]).split("\n") if run.is_of_images else []
+    lines = [
+        f"{folder} is away or empty: its {noun}s stay as they were, until it is back, or you say "
+        f"that it is gone for good by --gone={shlex.quote(folder)}."
+        for folder in run.away
+        if folder in folders
+    ]
+    if closed := [path for path in run.away if path not in folders]:
+        what = f"{counted(len(closed), 'file or folder', 'files or folders')} cannot be read"
+        lines.append(f"{what}, such as {closed[0]}: what is there stays as it was.")
+    return lines

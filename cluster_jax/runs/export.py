@@ -19,6 +19,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data import decode, images
 from cluster_jax.data import folder as image_files
 from cluster_jax.discovery import splits
+from cluster_jax.runs import changes
 from cluster_jax.runs.run import Run
 
 # Longest name of a folder; file systems allow 255 bytes, which are 63 characters at worst.
@@ -70,8 +71,12 @@ def check(
     raise InputError(f"the folder to export to must {must}; got {folder}")
 
 
-def check_of_run(folder: epath.PathLike, run: Run) -> None:
+def check_of_run(folder: epath.PathLike, run: Run) -> NDArray:
     """Checks that the images of a run can be exported to a folder, see `check`.
+
+    Returns:
+        The rows that are left out, int64: those in a folder, or of a file, that was away in the
+        last update (`Run.away`), and still is.
 
     Raises:
         InputError: the folder cannot be used, the images are not files, or one of them is gone or
@@ -86,10 +91,19 @@ def check_of_run(folder: epath.PathLike, run: Run) -> None:
     names = run.names or ()
     read = image_files.reader(place)
 
+    paths = changes.paths(run)
+    is_away = np.array([any(_is_at(path, place) for place in run.away) for path in paths], bool)
+    left_out = list[int]()
+
     def problem(row: int) -> str | None:
         try:
             content = read(names[row])
-        except FileNotFoundError:
+        except OSError as error:
+            if is_away[row]:
+                left_out.append(row)
+                return None
+            if not isinstance(error, FileNotFoundError):
+                raise
             return f"{names[row]} gone"
         facts = known[row]
         is_same = facts["file"].tobytes() == hashlib.sha256(content).digest()
@@ -97,7 +111,7 @@ def check_of_run(folder: epath.PathLike, run: Run) -> None:
             return None
         return f"{names[row]} with another content"
 
-    away = [line for line in place.split("\n") if not os.path.exists(line)] or run.away
+    away = [line for line in place.split("\n") if not os.path.exists(line)]
     if problems := list(filter(None, images.map_indices(problem, np.arange(len(names))))):
         update = f"`cluster-jax update --workdir={run.workdir}"
         do = f"run {update}` first"
@@ -105,6 +119,14 @@ def check_of_run(folder: epath.PathLike, run: Run) -> None:
             do = f"bring {away[0]} back, or name its new place by {update} FOLDER`"
         must = "the images to export must be those of the run"
         raise InputError(f"{must}; got {problems[0]}: {do}")
+    if len(left_out) == len(names):
+        raise InputError(f"the images to export must be there; got none: bring {run.away[0]} back")
+    return np.sort(np.array(left_out, np.int64))
+
+
+def _is_at(path: str, place: str) -> bool:
+    """Returns whether a file is in a folder, or is the file at this place."""
+    return path == place or path.startswith(place + os.sep)
 
 
 def _shown(name: str, content: bytes) -> bytes | None:
@@ -191,7 +213,9 @@ def write(
     return len(made)
 
 
-def run_clusters(run: Run, folder: os.PathLike | str, by: str = "link") -> int:
+def run_clusters(
+    run: Run, folder: os.PathLike | str, by: str = "link", left_out: Sequence[int] = ()
+) -> int:
     """Exports the images of a finished run by cluster, and returns the number of folders.
 
     In novel class discovery folders are those of the known and novel classes. Copies of an image
@@ -201,16 +225,19 @@ def run_clusters(run: Run, folder: os.PathLike | str, by: str = "link") -> int:
         run: the run, which `check_of_run` has checked.
         folder: must be new or empty.
         by: see `write`.
+        left_out: rows that are not exported, see `check_of_run`.
 
     Raises:
         InputError, OSError: see `write`.
     """
     labels = run.labels if run.known is None else run.class_names(run.classes)
-    sources = run.names or ()
+    sources: Sequence[str] = run.names or ()
     copies = set[str]()
     if run.duplicates is not None:
         copies = {sources[i] for i in run.duplicates.images[~run.duplicates.keep].tolist()}
     where = places(labels, names_of_folders(run), run.words[1], sources, copies)
+    rows = np.setdiff1d(np.arange(len(sources)), np.asarray(left_out, int)).tolist()
+    where, sources = [where[row] for row in rows], [sources[row] for row in rows]
     return write(folder, where, str(run.config["data"]["dir"]), sources, by)
 
 

@@ -387,7 +387,8 @@ def scored(run: Run) -> Run:
     metrics = dict(results["metrics"])
     origins = dict(results["provenance"])
     rows = np.arange(len(run.columns)) if run.known is None else run.rows
-    truth = None if run.truth is None else run.truth[rows]
+    truth = run.labels_for_scores
+    truth = None if truth is None else truth[rows]
     scores = clusters.scores(truth, run.labels[rows])
     if metrics.get("discovery"):
         metrics["discovery"] = {**metrics["discovery"], "novel": scores}

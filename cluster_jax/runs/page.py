@@ -203,6 +203,7 @@ def report_data(run: Run) -> ReportData:
     """
     run = finish.with_map(run)
     rows = run.rows
+    truth = run.labels_for_scores
     pictures = stores.read_pictures(run.workdir)
     places = pictures.places(run.columns["row"][rows])
 
@@ -226,7 +227,7 @@ def report_data(run: Run) -> ReportData:
         title=_title(run),
         results=run.results,
         clustering=_clustering(run),
-        true_labels=None if run.truth is None else run.truth[rows],
+        true_labels=None if truth is None else truth[rows],
         label_names=run.label_names,
         sources=names,
         folder=_image_folder(run) if run.is_of_images else None,

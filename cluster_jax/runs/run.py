@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -110,7 +111,7 @@ class Run:
             files, or the rows are not stored.
         known: int32 `[n]`, in novel class discovery the known class of each image, -1 for the
             other images, whose clusters are the novel classes; else None.
-        truth: int32 `[n]`, true labels, for scores alone; or None.
+        truth: int32 `[n]`, true labels, for scores alone, -1 for unknown ones; or None.
         label_names: name of each true label, or None.
         shown: int64 `[m]`, ascending, the rows that are described; None: all.
         points: float32 `[m, p]`, the map; None before it is drawn.
@@ -288,6 +289,13 @@ class Run:
         shown += [self.columns["row"] if self.facts is None else self.facts["digest"]]
         text = b"".join([json.dumps(parts).encode(), *(column.tobytes() for column in shown)])
         return hashlib.sha256(text).hexdigest()[:12]
+
+    @property
+    def labels_for_scores(self) -> NDArray | None:
+        """The true labels, int32 `[n]`; None if not all are known."""
+        if self.truth is None or (self.truth < 0).any():
+            return None
+        return self.truth
 
     @property
     def known_classes(self) -> tuple[str, ...] | None:
@@ -544,6 +552,8 @@ class Run:
         stored = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
         about = {name: value for name, value in values.items() if name not in stored}
         about |= {"named": list(self.named.items()), "held": sorted(self.held)}
+        if self.images:  # Paths of the config are tried relative to the place of now, too.
+            about["images"] = {**self.images, "workdir": os.path.abspath(self.workdir)}
         about["features"] = store.size_and_checksum(self.workdir)
         stored["about"] = np.array(json.dumps(io.plain(about)))
         if self.names is not None:
@@ -607,11 +617,15 @@ def _read(workdir: epath.Path, number: int) -> Run:
     )
     if about["label_names"] is not None:
         about["label_names"] = tuple(about["label_names"])
-    about["config"] = workdirs.with_located(about["config"], workdir, about["images"])
+    stored_config = about["config"]
+    about["config"] = workdirs.with_located(stored_config, workdir, about["images"])
     names = None
     if "names" in stored:
         text = stored.pop("names").tobytes().decode("utf-8", "surrogateescape")
         names = tuple(text.split("\0"))
+        if stored_config.get("data", {}).get("name") == "folder":
+            places = (values["data"]["dir"] for values in (stored_config, about["config"]))
+            names = workdirs.relocated(names, *places)
     parts: dict[str, dict[str, NDArray]] = {"placer": {}, "duplicates": {}}
     for key in [key for key in stored if "." in key]:
         part, _, name = key.partition(".")

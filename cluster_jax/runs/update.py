@@ -23,8 +23,8 @@ from cluster_jax.clustering.placing import ByTree
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
-from cluster_jax.data import datasets, images
 from cluster_jax.data import folder as image_files
+from cluster_jax.data import images
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.tables import Table
 from cluster_jax.encoding.embed import readable_images, readable_rows
@@ -32,7 +32,7 @@ from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import ClusterOptions
 from cluster_jax.report import duplicates
-from cluster_jax.runs import changes, finish, page, photos, provenance
+from cluster_jax.runs import changes, finish, page, photos, provenance, sources
 from cluster_jax.runs import rows as embeddings
 from cluster_jax.runs import run as records
 from cluster_jax.runs import store as stores
@@ -187,19 +187,23 @@ def update_photos(
     workdir: epath.PathLike,
     folders: Sequence[str] = (),
     *,
+    gone: Sequence[str] = (),
+    exclude: Sequence[str] = (),
     refit: bool = False,
     confirmed: bool = False,
     with_report: bool = True,
 ) -> Ended:
     """Updates a run to the photos that exist now; returns the message and values for `--json`.
 
-    If a folder of the run is away or empty, its photos stay as they were, unless at least half of
-    them are elsewhere. A moved or renamed file is the same photo; another picture under an old name
-    is another photo. If there is no change, no state is added.
+    Photos of a folder that is away or empty, and files that cannot be read now, stay as they were,
+    unless they are found elsewhere. A moved or renamed file is the same photo; another picture
+    under an old name is another photo. If there is no change, no state is added.
 
     Args:
         workdir: folder of a finished run that trains nothing, with the clusters of the tree.
         folders: folders or files beside those of the run.
+        gone: folders of the run that are gone for good, whose photos leave.
+        exclude: globs of names or paths that are left out from now on, also of photos of the run.
         refit: whether all images are clustered anew, and matched to the old clusters.
         confirmed: whether more than half of the photos may leave.
         with_report: whether the page is written; if not, and the run changes, an existing page is
@@ -213,7 +217,7 @@ def update_photos(
     workdir = workdirs.of_run(checks.local(workdir))
     with workdirs.locked(workdir):
         before = records.read(workdir)
-        inputs, comparison, is_kept = _compare_photos(before, folders)
+        inputs, comparison, is_kept = _compare_photos(before, folders, gone, exclude)
         _confirm(before, int((~is_kept).sum()), confirmed, "name the folder in which they are now")
         comparison, made, skipped = _embedded(comparison, inputs)
         after, old = comparison.joined(is_kept)
@@ -252,84 +256,39 @@ def _photos_config(run: Run) -> PhotosConfig:
 
 
 def _compare_photos(
-    run: Run, more: Sequence[str]
+    run: Run, more: Sequence[str], gone: Sequence[str], exclude: Sequence[str]
 ) -> tuple[build.Inputs[PhotosConfig], _Comparison, NDArray]:
     """Compares the photos that are in the folders of a run now, and in others, with the run.
 
     Args:
         run: the run before the update.
         more: further folders or files.
+        gone: folders of the run that a person gives up.
+        exclude: globs of files that are left out from now on.
 
     Returns:
         The photos that are there, as inputs of the config with all folders; the comparison, whose
-        run has in `away` the folders that are away or empty; and which rows of that run stay, bool
-        `[n]`: also those in such a folder.
+        run has in `away` what cannot be read; and which rows of that run stay, bool `[n]`: also
+        those that may be there, see `sources.Present`.
 
     Raises:
-        InputError: the run cannot be updated, the photos cannot be used, or one of `more` does not
-            exist.
+        InputError: see `_photos_config` and `sources.find`.
     """
-    config = _photos_config(run)
-    own = str(config.data.dir)
-    folders = _folders(own, more)
-    present = [name for name in folders if os.path.exists(name)]
-    if not present:
-        raise InputError(
-            f"PHOTOS must be given, because {image_files.shown(own)} is not there; got none: "
-            "name the folder in which the photos are now"
-        )
-    if len(present) > 1 and any(name.endswith(".zip") for name in present):
-        raise InputError(f"PHOTOS must be left out for a run of a .zip; got {present[-1]}")
-    place = "\n".join(present)
-    # Few are decoded: those that are new, and those that the report shows.
-    with checks.named({"data.dir": "PHOTOS"}):
-        data = dataclasses.replace(config.data, dir=place, cache_mb=0.0)
-        dataset = datasets.load(data, known=run.facts)
-    dataset = build.load_photos(config, dataset).dataset
-    assert dataset.facts is not None
-    root = image_files.root(place)
-    paths = [os.path.abspath(root / name) for name in dataset.sources or ()]
+    now = sources.find(run, _photos_config(run), more, gone, exclude)
     run = dataclasses.replace(run, names=changes.paths(run))
-    comparison = _compare(run, paths, dataset.facts(np.arange(dataset.size)))
+    comparison = _compare(run, now.paths, now.facts)
     is_kept = comparison.known >= 0
-    away = list[str]()
     names = comparison.run.names or ()
-    for folder in own.split("\n"):
-        inside = np.array([path.startswith(folder + os.sep) for path in names], bool)
-        is_there = any(path.startswith(folder + os.sep) for path in paths)
-        # Where most of its photos are elsewhere, the folder has moved.
-        has_moved = 2 * (comparison.known[inside] >= 0).sum() >= inside.sum()
-        if not is_there and not has_moved:
-            is_kept |= inside
-            away.append(folder)
-    place = "\n".join(name for name in folders if name in present or name in away)
-    values = {**config.values, "data": {**config.values["data"], "dir": place}}
-    now = parse_config(values, config.name)
-    assert isinstance(now, PhotosConfig)
-    run = dataclasses.replace(comparison.run, away=tuple(away))
-    return build.Inputs(now, dataset, None), comparison._replace(run=run), is_kept
-
-
-def _folders(own: str, more: Sequence[str]) -> list[str]:
-    """Lists the folders of a run and others, without those that are inside of others.
-
-    Args:
-        own: `data.dir` of the run: folders and files, one a line.
-        more: further folders or files.
-
-    Raises:
-        InputError: one of `more` does not exist.
-    """
-    if missing := [name for name in more if not os.path.exists(os.path.expanduser(name))]:
-        raise InputError(f"PHOTOS must be folders or files of images; got no {missing[0]}")
-    added = [str(workdirs.normalized(name)) for name in more]
-    every = list(dict.fromkeys([*own.split("\n"), *added]))
-    inside = [os.path.realpath(os.path.expanduser(name)) + os.sep for name in every]
-    return [
-        name
-        for name, path in zip(every, inside, strict=True)
-        if not any(path != other and path.startswith(other) for other in inside)
-    ]
+    not_found = [row for row in np.flatnonzero(~is_kept).tolist() if now.may_be_there(names[row])]
+    is_kept[not_found] = True
+    left = [names[row] for row in not_found]
+    # A folder of which all photos are elsewhere has moved.
+    away = [line for line in now.missing if any(p.startswith(line + os.sep) for p in left)]
+    moved = [line for line in now.missing if line not in away and not os.path.lexists(line)]
+    closed = [path for path in left if path in now.unreadable]
+    run = dataclasses.replace(comparison.run, away=(*away, *closed))
+    inputs = now.inputs._replace(config=sources.without_folders(now.inputs.config, moved))
+    return inputs, comparison._replace(run=run), is_kept
 
 
 def _embedded(
@@ -360,7 +319,7 @@ def _photos_now(
 ) -> tuple[Run, Dataset]:
     """Returns the updated run with the new config, and its photos as a data set in the same order.
 
-    Names are relative to the folder of the new config. There are no labels if photos are away.
+    Names are relative to the folder of the new config.
 
     Args:
         after: the run with the photos of now, whose names are absolute paths.
@@ -370,12 +329,16 @@ def _photos_now(
     """
     root = image_files.root(str(inputs.config.data.dir))
     names = tuple(os.path.relpath(path, root) for path in after.names or ())
-    known = comparison.known[old]
-    now = images.select(inputs.dataset, np.concatenate([known, comparison.new]))
-    labels = None if (known < 0).any() else now.labels
+    before = comparison.run
+    known = np.full(len(names), -1, np.int32)
+    if before.truth is not None:  # Those of photos that have returned are not known.
+        stayed = np.flatnonzero(old < len(before.truth))
+        known[stayed] = before.truth[old[stayed]]
+    truth, label_names = sources.labels_of(inputs.config, names, known, before.label_names or ())
     after = dataclasses.replace(after, names=names, config=inputs.config.values)
-    dataset = photos.of_run(after)._replace(labels=labels, label_names=now.label_names)
-    return after, dataset._replace(ignored=now.ignored)
+    after = dataclasses.replace(after, truth=truth, label_names=label_names)
+    dataset = photos.of_run(after)._replace(labels=after.labels_for_scores, label_names=label_names)
+    return after, dataset._replace(ignored=inputs.dataset.ignored)
 
 
 def _scored_photos(
@@ -405,7 +368,6 @@ def _scored_photos(
     started = time.perf_counter()
     repeated = finish.find_duplicates(dataset, embedding["backbone"], groups)
     found = finish.Found(inputs, features, dataset, embedding, clustering, repeated, started)
-    run = dataclasses.replace(run, truth=dataset.labels, label_names=dataset.label_names)
     run = finish.complete(found, run, seconds=seconds)
     suggested = run.results["suggested_names"] or {}
     # Those of a known group stay: with each new photo, others would come first.
@@ -418,7 +380,8 @@ def _groups_before(before: Run, run: Run) -> NDArray:
 
     The result is int64 `[n]`.
     """
-    groups = np.full(run.columns["row"].max(initial=-1) + 1, -1)
+    rows = np.concatenate([before.columns["row"], run.columns["row"]])
+    groups = np.full(rows.max(initial=-1) + 1, -1)
     groups[before.columns["row"]] = duplicates.groups_of(before.duplicates, len(before.columns))
     return groups[run.columns["row"]]
 
@@ -552,8 +515,9 @@ def _differs(before: Run, after: Run) -> bool:
 def _unchanged(before: Run, run: Run, *, with_report: bool) -> Ended:
     """Returns the message and values of an update without a change of photos or rows.
 
-    A new place of the photos, and facts about files into which something was written, are stored in
-    the state, whose number stays. Outputs that a killed process has left behind are written again.
+    A new place of the photos, what is away, and facts about files into which something was written
+    are stored in the state, whose number stays. Outputs that a killed process has left behind are
+    written again.
 
     Args:
         before: the newest written state.
@@ -562,7 +526,8 @@ def _unchanged(before: Run, run: Run, *, with_report: bool) -> Ended:
     """
     assert run.facts is not None
     assert before.facts is not None
-    is_of_now = run.config == before.config and np.array_equal(run.facts, before.facts)
+    is_of_now = (run.config, run.away) == (before.config, before.away)
+    is_of_now &= np.array_equal(run.facts, before.facts)
     if not is_of_now:
         page.publish(run, with_report=(run.workdir / workdirs.REPORT).exists())
     elif not page.is_published(run, with_report=with_report):

@@ -8,7 +8,7 @@ import os
 import pathlib
 import platform
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 import numpy as np
@@ -54,6 +54,11 @@ AT_ANY_TIME = {
     "data": ("cache_mb",),
 }
 
+# Sections and keys of a config that may be local paths; "": a key of no section.
+_PATHS = (
+    *(("data", "dir"), ("data", "labels"), ("network", "weights"), ("", "encoder")),
+    ("", "init_from"),
+)
 # Files and folders that a run writes.
 _OF_A_RUN = (
     *("checkpoints", RESULTS, ASSIGNMENTS, REPORT, IMAGES, ENCODER, TRAIN_EMBEDDING),
@@ -96,12 +101,10 @@ def default_workdir(config: Mapping[str, Any], name: str) -> pathlib.Path:
     """Returns `runs/NAME-HASH`, with a hash of all that embeddings depend on, see `training_part`.
 
     Args:
-        config: the whole config, as JSON values; of `data.dir` the absolute path counts.
+        config: the whole config, as JSON values; of its paths the absolute ones count.
         name: name of the config.
     """
-    part = training_part(config)
-    part["data"]["dir"] = normalized(part["data"]["dir"])
-    return default_path("runs", name, part)
+    return default_path("runs", name, training_part(with_absolute_paths(config)))
 
 
 def normalized(path: str | None) -> str | None:
@@ -119,54 +122,101 @@ def normalized(path: str | None) -> str | None:
     return "\n".join(dict.fromkeys(map(os.path.abspath, lines)))
 
 
+def paths_of(config: Mapping[str, Any]) -> dict[tuple[str, str], str]:
+    """Returns the local paths in a config by section and key; "" is the section of a single key.
+
+    They are `data.dir`, which may be several, one a line; `data.labels` if it is a file;
+    `network.weights` and `encoder` if they are a `.safetensors` file; and `init_from`.
+
+    Args:
+        config: the whole config of a run of images, as JSON values.
+    """
+    found = dict[tuple[str, str], str]()
+    for section, key in _PATHS:
+        values = config if not section else config.get(section)
+        value = values.get(key) if isinstance(values, Mapping) else None
+        if not isinstance(value, str) or "://" in value or value in ("", "folders"):
+            continue
+        is_name = value.startswith("hf:") or not value.endswith(".safetensors")
+        if key not in ("weights", "encoder") or not is_name:
+            found[section, key] = value
+    return found
+
+
+def with_paths(
+    config: Mapping[str, Any], paths: Mapping[tuple[str, str], str | None]
+) -> dict[str, Any]:
+    """Returns a copy of a config with other paths, by section and key as in `paths_of`."""
+    copy = dict(config)
+    for (section, key), path in paths.items():
+        if section:
+            copy[section] = {**copy[section], key: path}
+        else:
+            copy[key] = path
+    return copy
+
+
+def with_absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a copy of a config with absolute paths."""
+    return with_paths(config, {key: normalized(path) for key, path in paths_of(config).items()})
+
+
 def with_located(
     config: Mapping[str, Any], workdir: epath.Path, images: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns a copy of a config in which `data.dir` is the path where the images are now.
+    """Returns a copy of a config whose paths lead to where their files are now.
 
-    For each of its lines it is the stored path. If that does not exist, the images may have moved
-    together with the workdir: then it is the path at the same place relative to the workdir, if
-    that exists. Paths in a bucket stay, and so does the config of a run of embeddings, which has no
-    section `eval`.
+    A path is the stored one. If nothing is there, it may have moved together with the workdir: then
+    it is the path at the same place relative to the workdir, if something is there, or if the path
+    was in the folder of the workdir, which has moved. The config of a run of embeddings, which has
+    no section `eval`, stays as it is.
 
     Args:
         config: the stored config of the run.
         workdir: the folder of the run now.
         images: content of its `images.json`, which has the path of the workdir at that time.
     """
-    path = config["data"]["dir"] if "eval" in config else None
     before = images.get("workdir")
-    if path is None or "://" in path or before is None:
+    if before is None or "eval" not in config:
         return dict(config)
     now = os.path.abspath(workdir)
+    around = os.path.dirname(before) + os.sep
 
     def moved(line: str) -> str:
         beside = os.path.normpath(os.path.join(now, os.path.relpath(line, before)))
-        if not os.path.exists(line) and os.path.exists(beside):
+        has_moved = now != before and line.startswith(around)
+        if not os.path.exists(line) and (os.path.exists(beside) or has_moved):
             return beside
         return line
 
-    place = "\n".join(map(moved, path.split("\n")))
-    return {**config, "data": {**config["data"], "dir": place}}
+    paths = paths_of(config).items()
+    located = {key: "\n".join(map(moved, path.split("\n"))) for key, path in paths}
+    return with_paths(config, located)
 
 
-def with_stored_dir(config: Mapping[str, Any], workdir: epath.Path) -> dict[str, Any]:
-    """Returns a copy of a config with an absolute `data.dir`, which can be compared with a run's.
-
-    If images and workdir have moved together since the run, and the path is the new place of the
-    images, the copy has the old path that the run has stored: then both configs are equal.
+def relocated(names: Sequence[str], before: str, now: str) -> tuple[str, ...]:
+    """Returns the names of images for their new places.
 
     Args:
-        config: the config that a user gives.
-        workdir: folder of the run; need not exist.
+        names: paths relative to the folder of `before`, see `folder.root`.
+        before: folders and files, one a line, as `data.dir`.
+        now: the new places of these, in the same order.
     """
-    asked = normalized(config["data"]["dir"])
-    with contextlib.suppress(OSError, KeyError, TypeError, io.DamagedFile):
-        stored = stored_config(workdir)
-        now = with_located(stored, workdir, read_values(workdir / IMAGES))
-        if now["data"]["dir"] == asked:
-            asked = stored["data"]["dir"]
-    return {**config, "data": {**config["data"], "dir": asked}}
+    from cluster_jax.data import folder  # Loads much, as above.
+
+    if before == now:
+        return tuple(names)
+    old, new = str(folder.root(before)), str(folder.root(now))
+    lines = dict(zip(before.split("\n"), now.split("\n"), strict=True))
+
+    def moved(name: str) -> str:
+        path = os.path.normpath(os.path.join(old, name))
+        for line, there in lines.items():
+            if path == line or path.startswith(line + os.sep):
+                return os.path.relpath(there + path[len(line) :], new)
+        return name
+
+    return tuple(map(moved, names))
 
 
 def states(workdir: epath.Path) -> list[int]:
@@ -178,8 +228,8 @@ def states(workdir: epath.Path) -> list[int]:
 def about(workdir: epath.PathLike) -> dict[str, Any] | None:
     """Returns config, results and other values of the newest state of a run; None without one.
 
-    They are the JSON values of the state, such as "config", "results", "named" (pairs) and
-    "updates", see `Run`; its arrays are not read.
+    They are the JSON values of the state, such as "config", whose paths are those of now, see
+    `with_located`, "results", "named" (pairs) and "updates", see `Run`; its arrays are not read.
 
     Raises:
         DamagedFile: the file of the state is not as it was written.
@@ -194,12 +244,13 @@ def about(workdir: epath.PathLike) -> dict[str, Any] | None:
             path.open("rb") as file,
             np.load(file, allow_pickle=False) as stored,
         ):
-            return json.loads(stored["about"].item())
+            values = json.loads(stored["about"].item())
     except MemoryError:
         raise
     except Exception as error:  # zipfile and zlib have errors of their own.
         otherwise = after_damage(workdir, numbers)
         raise io.DamagedFile(path, "its arrays cannot be read", otherwise) from error
+    return {**values, "config": with_located(values["config"], workdir, values.get("images", {}))}
 
 
 def after_damage(workdir: epath.Path, numbers: list[int], back: int = 0) -> str:
@@ -220,16 +271,17 @@ def after_damage(workdir: epath.Path, numbers: list[int], back: int = 0) -> str:
 
 
 def stored_config(workdir: epath.Path) -> dict[str, Any]:
-    """Returns the config of a finished run, or else of one that has begun.
+    """Returns the config of a finished run, or else of one that has begun, see `with_located`.
 
     Raises:
         DamagedFile: the file that has the config is damaged.
         FileNotFoundError: there is no run in the folder.
     """
     values = about(workdir)
-    if values is None:
-        return read_values(workdir / CONFIG)
-    return values["config"]
+    if values is not None:
+        return values["config"]
+    images = read_values(workdir / IMAGES) if (workdir / IMAGES).exists() else {}
+    return with_located(read_values(workdir / CONFIG), workdir, images)
 
 
 def is_of_embeddings(workdir: epath.Path) -> bool:
@@ -283,11 +335,13 @@ def training_part(config: Mapping[str, Any]) -> dict[str, Any]:
 def made_from(values: Mapping[str, Any], images: Mapping[str, Any]) -> str:
     """Returns the SHA-256 of all that embeddings depend on, except the number of steps.
 
+    Paths are left out: they are others once files have moved, and `claim` compares them.
+
     Args:
         values: the whole config, as JSON values.
         images: what `describe_images` returns.
     """
-    part = training_part(values)
+    part = training_part(with_paths(values, dict.fromkeys(paths_of(values))))
     part.get("train", {}).pop("duration", None)
     return fingerprint(json.dumps([part, images], sort_keys=True).encode())
 

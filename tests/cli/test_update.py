@@ -1,9 +1,11 @@
 """`cluster-jax update` of photos: new, renamed and deleted files, undo, and the estimator."""
 
+import errno
 import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -225,7 +227,8 @@ def test_folders_that_are_away_or_have_moved(place, capsys, refused, monkeypatch
     capsys.readouterr()
     update.main([f"--workdir={run}"])
     said = capsys.readouterr().out
-    assert f"{more} is away or empty: its photos stay as they were.\n1 photo is gone." in said
+    assert f"{more} is away or empty: its photos stay as they were, until it is back" in said
+    assert f"--gone={more}.\n1 photo is gone." in said
     del before["photos/01.png"]
     assert {row["image"]: row["cluster"] for row in toy.table(run)} == before
     page = (run / "report.html").read_text()
@@ -233,9 +236,8 @@ def test_folders_that_are_away_or_have_moved(place, capsys, refused, monkeypatch
     report.main([str(run), "--name=0=cats"])
     update.main([f"--workdir={run}", "--undo"])
     assert (run / "report.html").read_text() == page
-    said = refused(report.main, str(run), f"--export={place}/sorted")
-    assert " gone: bring " in said  # A long path is cut.
-    assert " back, or name its new place by `cluster-jax update " in said
+    report.main([str(run), f"--export={place}/most"])
+    assert "12 photos are left out, because they are away: bring " in capsys.readouterr().out
     (run / "features.npy").rename(place / "features.npy")
     assert "features.npy is damaged (it is not there)" in refused(report.main, str(run))
     (place / "features.npy").rename(run / "features.npy")
@@ -275,5 +277,122 @@ def test_bad_input(place, flags, said, refused):
 
 def test_all_photos_are_gone(place, refused):
     shutil.rmtree(place / "photos")
-    said = "photos is not there; got none: name the folder in which"
+    said = "photos is not there or cannot be read; got none: name the folder in which"
     assert said in refused(update.main, f"--workdir={place}/run")
+
+
+def test_a_second_folder_stays_until_a_person_says_that_it_is_gone(place, capsys, refused):
+    """Whatever else is named, also a link to it, and an export has what is there."""
+    run, more = place / "run", place / "more"
+    toy.save(more, toy.images(47, channels=3)[0][40:], prefix="new")
+    (place / "link").symlink_to(more)
+    update.main([f"--workdir={run}", "more", "link", "--report=no"])
+    assert len(toy.table(run)) == 47
+    shutil.rmtree(more)
+    for named in ([], ["--yes"], ["photos"]):
+        capsys.readouterr()
+        update.main([f"--workdir={run}", *named])
+        said = capsys.readouterr().out
+        assert f"{more} is away or empty: its photos stay as they were, until it is back" in said
+        assert len(toy.table(run)) == 47
+    report.main([str(run), f"--export={place}/sorted"])
+    assert "7 photos are left out, because they are away" in capsys.readouterr().out
+    assert len(list((place / "sorted").glob("*/*"))) == 40
+    flag = re.search(r"by (--gone=\S+)\.", said)[1]
+    assert "--gone must be a folder of" in refused(update.main, f"--workdir={run}", "--gone=x")
+    update.main([f"--workdir={run}", flag])
+    assert "7 photos are gone." in capsys.readouterr().out
+    assert len(toy.table(run)) == 40
+    assert "is away" not in (update.main([f"--workdir={run}"]), capsys.readouterr().out)[1]
+
+
+def test_what_cannot_be_read_today_is_not_gone(place, capsys, monkeypatch):
+    """A folder without permission, a file of a failing disk, and a link whose disk is away."""
+    run, photos = place / "run", place / "photos"
+    (photos / "sub").mkdir()
+    for name in ("05.png", "06.png", "07.png"):
+        (photos / name).rename(photos / "sub" / name)
+    (photos / "08.png").rename(place / "disk.png")
+    (photos / "08.png").symlink_to(place / "disk.png")
+    update.main([f"--workdir={run}"])
+    before = {row["image"]: row["cluster"] for row in toy.table(run)}
+    assert len(before) == 40
+    scandir, read_bytes = os.scandir, pathlib.Path.read_bytes
+
+    def closed(path="."):
+        if str(path) == str(photos / "sub"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scandir(path)
+
+    def failing(path):
+        if path.name == "11.png":
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return read_bytes(path)
+
+    (place / "disk.png").rename(place / "away.png")
+    monkeypatch.setattr(os, "scandir", closed)
+    monkeypatch.setattr(pathlib.Path, "read_bytes", failing)
+    (photos / "12.png").unlink()
+    capsys.readouterr()
+    update.main([f"--workdir={run}"])
+    said = capsys.readouterr().out
+    assert f"cannot be read, such as {photos}/11.png: what is there stays as it was." in said
+    assert "1 photo is gone." in said
+    now = {row["image"]: row["cluster"] for row in toy.table(run)}
+    assert now == {name: cluster for name, cluster in before.items() if name != "12.png"}
+    monkeypatch.undo()
+    monkeypatch.chdir(place)
+    (place / "away.png").rename(place / "disk.png")
+    update.main([f"--workdir={run}"])
+    assert "Nothing has happened" in capsys.readouterr().out
+
+
+def test_the_only_folder_is_away_and_another_one_is_named(place, capsys):
+    run = place / "run"
+    toy.save(place / "card", toy.images(48, channels=3)[0][40:], prefix="new")
+    (place / "photos").rename(place / "unplugged")
+    update.main([f"--workdir={run}", "card"])
+    assert "photos is away or empty" in capsys.readouterr().out
+    assert len(toy.table(run)) == 48
+    (place / "unplugged").rename(place / "photos")
+    update.main([f"--workdir={run}", "--exclude=new0[0-4]*", "--exclude=07.*"])
+    assert "6 photos are gone." in capsys.readouterr().out
+    names = {row["image"] for row in toy.table(run)}
+    assert len(names) == 42
+    assert "photos/07.png" not in names
+    update.main([f"--workdir={run}"])
+    assert "Nothing has happened" in capsys.readouterr().out
+
+
+def test_photos_and_run_move_together_twice(place, tmp_path, capsys, refused):
+    """Any command works after each move, whichever came before; so does the command of the run."""
+    labels = place / "labels.csv"
+    names = [f"{i:02}.png" for i in range(40)]
+    labels.write_text("".join(f"{name},{'ab'[i % 2]}\n" for i, name in enumerate(names)))
+    flags = [f"--labels={labels}", "--n-clusters=3"]
+    images.main([str(place / "photos"), f"--workdir={place}/run", *flags, *QUICK])
+    home = place
+    for number, do in enumerate(("update", "report", "images")):
+        new = tmp_path / f"home{number}"
+        shutil.move(home, new)
+        home = new
+        os.chdir(home)
+        capsys.readouterr()
+        if do == "update":
+            toy.save(home / "photos", toy.images(42, channels=3)[0][40:], prefix="new")
+            update.main(["--workdir=run"])
+            assert "2 photos are new." in capsys.readouterr().out
+        elif do == "report":
+            report.main(["run", "--name=1=cats"])
+        else:
+            said = refused(images.main, "photos", "--workdir=run", "--n-clusters=2", *QUICK)
+            assert "was updated, so that its clusters must stay" in said
+        assert records.read(home / "run").names[:40] == tuple(names)
+        assert "Nothing" in (update.main(["--workdir=run"]), capsys.readouterr().out)[1]
+        scores = io.read_json(home / "run" / "results.json")["metrics"]["tree"]
+        assert scores["ari"] is None, "two photos have no label"
+    # Once each photo has a label, there are scores again.
+    with (home / "labels.csv").open("a") as file:
+        file.write("new00.png,a\nnew01.png,b\n")
+    update.main(["--workdir=run", "--refit"])
+    assert io.read_json(home / "run" / "results.json")["metrics"]["tree"]["ari"] is not None

@@ -1,0 +1,218 @@
+"""Where the photos of a run are now: in its folders and others, away, or not to be read today.
+
+A photo is gone only where it is certain: its folder is there and can be read, and the file is not
+in it. All else stays until a person says that it is gone.
+"""
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cluster_jax.core import checks
+from cluster_jax.core.checks import InputError
+from cluster_jax.data import datasets, images, tables
+from cluster_jax.data import folder as image_files
+from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.run import Run
+from cluster_jax.training import build
+from cluster_jax.training.build import Inputs
+from cluster_jax.training.config import PhotosConfig, parse_config
+
+
+class Present(NamedTuple):
+    """The photos that are there now and can be read.
+
+    Attributes:
+        inputs: the m photos; the config has all folders, also those that are away.
+        paths: absolute path of each of the m photos.
+        facts: `[m]` of `data.images.FACTS`.
+        unreadable: absolute paths of files, and of folders, that are there and cannot be read.
+        missing: folders of the run that are not there, cannot be read, or have no photo.
+    """
+
+    inputs: Inputs[PhotosConfig]
+    paths: tuple[str, ...]
+    facts: NDArray
+    unreadable: frozenset[str]
+    missing: tuple[str, ...]
+
+    def may_be_there(self, path: str) -> bool:
+        """Returns whether a photo that was not found at a path may still be there."""
+        inside = (*self.missing, *self.unreadable)
+        if any(path == place or path.startswith(place + os.sep) for place in inside):
+            return True
+        try:
+            os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return os.path.islink(path)  # It leads to a place that is not there now.
+        except OSError:
+            return True
+        return False
+
+
+def find(
+    run: Run,
+    config: PhotosConfig,
+    more: Sequence[str] = (),
+    gone: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+) -> Present:
+    """Finds the photos in the folders of a run, and in others.
+
+    Args:
+        run: the run, of which known files are not decoded again.
+        config: its config.
+        more: further folders or files.
+        gone: folders or files of the run that a person gives up.
+        exclude: globs that are left out from now on, beside those of the config.
+
+    Raises:
+        InputError: the photos cannot be used, one of `more` does not exist, or one of `gone` is no
+            folder of the run.
+    """
+    own = _without(str(config.data.dir), gone, run)
+    folders = _folders(own, more)
+    present = [name for name in folders if _can_be_read(name)]
+    if not present:
+        raise InputError(
+            f"PHOTOS must be given, because {image_files.shown(chr(10).join(own or gone))} is not "
+            "there or cannot be read; got none: name the folder in which the photos are now"
+        )
+    if len(present) > 1 and any(name.endswith(".zip") for name in present):
+        raise InputError(f"PHOTOS must be left out for a run of a .zip; got {present[-1]}")
+    place = "\n".join(present)
+    globs = tuple(dict.fromkeys([*config.data.exclude, *exclude]))
+    # Labels are for scores alone: a photo without one is a photo, see `labels_of`.
+    data = dataclasses.replace(config.data, dir=place, cache_mb=0.0, exclude=globs, labels=None)
+    with checks.named({"data.dir": "PHOTOS"}):
+        dataset = datasets.load(data, known=run.facts)
+    dataset = build.load_photos(config, dataset).dataset
+    assert dataset.facts is not None
+    assert dataset.sources is not None
+    facts = dataset.facts(np.arange(dataset.size))
+    is_read = facts["file"].any(axis=1)
+    root = image_files.root(place)
+    paths = [os.path.abspath(root / name) for name in dataset.sources]
+    closed = {os.path.abspath(root / name) for name, _ in dataset.skipped}
+    closed |= {paths[row] for row in np.flatnonzero(~is_read).tolist()}
+    rows = np.flatnonzero(is_read)
+    paths = [paths[row] for row in rows.tolist()]
+    missing = [
+        name
+        for name in folders
+        if name in own and not os.path.isfile(name) and not _has_one_of(name, paths)
+    ]
+    values = {**config.values, "data": {**config.values["data"], "exclude": list(globs)}}
+    values["data"]["dir"] = "\n".join(folders)
+    now = parse_config(values, config.name)
+    assert isinstance(now, PhotosConfig)
+    inputs = Inputs(now, images.select(dataset, rows), None)
+    return Present(inputs, tuple(paths), facts[rows], frozenset(closed), tuple(missing))
+
+
+def without_folders(config: PhotosConfig, names: Sequence[str]) -> PhotosConfig:
+    """Returns a config without these folders, in which no photo of the run is any longer."""
+    folders = [name for name in str(config.data.dir).split("\n") if name not in names]
+    values = {**config.values, "data": {**config.values["data"], "dir": "\n".join(folders)}}
+    now = parse_config(values, config.name)
+    assert isinstance(now, PhotosConfig)
+    return now
+
+
+def _without(own: str, gone: Sequence[str], run: Run) -> list[str]:
+    """Returns the folders and files of a run without those that a person gives up.
+
+    Raises:
+        InputError: one of `gone` is none of them.
+    """
+    folders = own.split("\n")
+    given_up = [str(workdirs.normalized(name)) for name in gone]
+    if others := [name for name in given_up if name not in folders]:
+        must = f"--gone must be a folder of {run.workdir}, {' or '.join(folders)}"
+        raise InputError(f"{must}; got {others[0]}")
+    return [name for name in folders if name not in given_up]
+
+
+def _folders(own: Sequence[str], more: Sequence[str]) -> list[str]:
+    """Lists the folders of a run and others, each once: none that is inside of another one.
+
+    A link to a folder is that folder.
+
+    Args:
+        own: folders and files of the run.
+        more: further folders or files.
+
+    Raises:
+        InputError: one of `more` does not exist.
+    """
+    if missing := [name for name in more if not os.path.exists(os.path.expanduser(name))]:
+        raise InputError(f"PHOTOS must be folders or files of images; got no {missing[0]}")
+    every = [*own, *(str(workdirs.normalized(name)) for name in more)]
+    real = [os.path.realpath(name) for name in every]
+    return [
+        name
+        for i, (name, path) in enumerate(zip(every, real, strict=True))
+        if path not in real[:i]
+        and not any(path.startswith(other + os.sep) for other in real if other != path)
+    ]
+
+
+def _has_one_of(folder: str, paths: Sequence[str]) -> bool:
+    """Returns whether one of these files is in a folder or in a zip."""
+    return any(path.startswith(folder + os.sep) for path in paths)
+
+
+def _can_be_read(path: str) -> bool:
+    """Returns whether a path is a file, or a folder whose files can be listed."""
+    try:
+        with os.scandir(path):
+            return True
+    except NotADirectoryError:
+        return os.path.isfile(path)
+    except OSError:
+        return False
+
+
+def labels_of(
+    config: PhotosConfig, names: Sequence[str], known: NDArray, label_names: Sequence[str]
+) -> tuple[NDArray | None, tuple[str, ...] | None]:
+    """Returns the true label of each photo of a run, and the names of all labels.
+
+    They are for scores alone. A photo that has a label keeps it, wherever it is now, and a photo
+    for which none is known has -1.
+
+    Args:
+        config: the config of now.
+        names: paths of the n photos, relative to the folder of the config.
+        known: int32 `[n]`, the labels before, numbers in `label_names`; -1 for unknown ones.
+        label_names: the names of the labels before.
+
+    Returns:
+        int32 `[n]` and the names; None and None for a run without labels.
+    """
+    source = config.data.labels
+    if source is None:
+        return None, None
+    if source != "folders":
+        with contextlib.suppress(InputError, OSError):
+            table = tables.read_labels(source, len(names), names)
+            return table.codes, tuple(table.names)
+        return known, tuple(label_names)
+    root = image_files.root(str(config.data.dir))
+    tops = [os.path.relpath(line, root) for line in str(config.data.dir).split("\n")]
+    found = known.copy()
+    every = list(label_names)
+    for row in np.flatnonzero(known < 0).tolist():
+        path = names[row]
+        for top in tops:
+            path = path.removeprefix(f"{top}/")
+        first, is_inside, _ = path.partition("/")
+        if is_inside:
+            every += [] if first in every else [first]
+            found[row] = every.index(first)
+    return found, tuple(every)
