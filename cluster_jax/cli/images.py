@@ -106,6 +106,8 @@ def _conclusion(run: "Run", workdir: epath.Path) -> str:
     if names := list(run.cluster_names.values()):
         verb = "are called" if run.named else "look like"
         lines.append(f"They {verb} {_listed(names, _NAMED)}.")
+    if network := results["provenance"].get("pretrained"):
+        lines.append(f"Compared by {network}.")
     if copies := (results.get("duplicates") or {}).get("groups"):
         lines.append(f"{counted(copies, 'set')} of equal or nearly equal photos.")
     folder = shlex.quote(str(workdir))

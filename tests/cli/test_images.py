@@ -96,6 +96,9 @@ def test_the_conclusion_names_groups_and_counts_copies(tmp_path):
     few = concluded(results | {"metrics": {"tree": tree}}, out)
     assert "1 group (too few different photos to look for more)" in few
     assert "look like" not in concluded(results | {"suggested_names": None}, out)
+    assert "Compared by" not in said
+    results["provenance"] |= {"pretrained": "a network, trained with labels"}
+    assert "b.\nCompared by a network, trained with labels.\nRep" in concluded(results, out)
 
 
 def test_names_of_two_groups_are_never_the_same():

@@ -17,6 +17,8 @@ from cluster_jax.clustering.numbering import Event
 from cluster_jax.core import io as files
 from cluster_jax.data.images import FACTS
 from cluster_jax.evaluation.clusters import Clustering
+from cluster_jax.nets import pretrained
+from cluster_jax.nets.config import LITE2
 from cluster_jax.report import (
     duplicates,
     report,
@@ -308,6 +310,7 @@ def test_what_is_said_of_clear_and_unclear_clusters():
     assert "silhouette" not in guess
     trained = smooth_tree({"verdict": None, "gap": 0.4})
     trained.results["provenance"]["steps"] = 4
+    assert "The computer compares" not in page_of(trained).text
     assert "A training drives its own images apart" in page_of(trained).text
     given = smooth_tree(unclear)
     given.results["provenance"]["number_of_clusters"] = {"tree": "given"}
@@ -359,6 +362,28 @@ def results_of(**metrics):
     used = {} if rows is None else {"rows_used": {"all": rows, "in_report": 68}}
     provenance = {"number_of_clusters": {"gridshift": origin}, **used}
     return {"provenance": provenance, "metrics": {"gridshift": {**SCORES, **metrics}}}
+
+
+def test_the_page_says_whose_labels_the_network_has_seen():
+    """Those of ImageNet, of Lite2; of another network the page claims nothing."""
+    for weights, sources, said in [
+        (
+            LITE2,
+            {"sources": PHOTOS},
+            "what the photos show. It has learned to see from photos of 1,000 kinds",
+        ),
+        (LITE2, {}, "what the images show by EfficientNet-Lite2, trained on ImageNet-1k with"),
+        (
+            "hf:a/b",
+            {"sources": PHOTOS},
+            "by hf:a/b, whose training data and labels are not known here. Nobody",
+        ),
+    ]:
+        data = smooth_tree({"verdict": "clear", "gap": 0.4}, **sources)
+        data.results["provenance"]["pretrained"] = pretrained.describe(weights)
+        text = page_of(data).text
+        assert said in text
+        assert ("each of which a person had labeled" in text) == (weights == LITE2)
 
 
 @every_row(
