@@ -67,7 +67,7 @@ def add_export(parser: Parser, groups: str) -> None:
         groups: what there is a folder of.
     """
     add = parser.add_argument
-    add("--export", metavar="DIR", help=f"new folder for the images, one folder per {groups}")
+    add("--export", metavar="DIR", help=f"folder for the images, one folder per {groups}")
     ways = "whether --export links to the images or copies them (default: %(default)s)"
     add("--by", choices=("link", "copy"), default="link", help=ways)
 

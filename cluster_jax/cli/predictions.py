@@ -40,7 +40,8 @@ def predict(
         workdir: folder of the run.
         images: folder, image file, `.npy` or `.npz`; of a run on features `.npy`, `.npz` or `.csv`.
         out: the table to write.
-        folder: new folder for the images, one folder per cluster or class; or None.
+        folder: folder for the images, one folder per cluster or class, and one for those that are
+            unlike all images of the run; or None.
         by: see `export.write`.
 
     Returns:
@@ -54,7 +55,10 @@ def predict(
     if folder is not None:
         is_array = os.fspath(images).lower().endswith((".npy", ".npz"))
         export.check_has_files("arrays" if is_array else "folder")
-        export.check(folder, image_files.folders(os.fspath(images)))
+        around = image_files.folders(os.fspath(images))
+        if run.config["data"]["name"] == "folder":
+            around += image_files.folders(str(run.config["data"]["dir"]))
+        export.check(folder, around, run.workdir)
     data = parse_config(run.config).data
     with checks.named({"images must": "--images must", "features must": "--images must"}):
         if run.known is None:
@@ -69,9 +73,9 @@ def predict(
     if folder is not None:
         sources = dataset.sources or ()
         names = export.names_of_folders(run)
-        places = export.places(placed.labels, names, words[1], sources)
-        count = export.write(folder, places, os.fspath(images), sources, by)
-        text += f"\nexported     {counted(count, 'folder')} to {folder}"
+        places = export.places(placed.labels, names, words[1], sources, new=placed.is_novel)
+        made = export.write(folder, places, os.fspath(images), sources, by)
+        text += f"\n{export.told(made, folder)}"
         values["exported"] = str(folder)
     return text, values
 

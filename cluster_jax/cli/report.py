@@ -38,11 +38,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         text, values = states.correct(flags.workdir, flags.corrections, names)
         if flags.export is not None:
             run = records.read(flags.workdir)
-            folders = export.run_clusters(run, flags.export, flags.by, left_out)
+            made = export.run_clusters(run, flags.export, flags.by, left_out)
             if left_out:
                 noun = counted(len(left_out), f"{run.words[0]} is", f"{run.words[0]}s are")
                 text += f"\n{noun} left out, because they are away: bring {run.away[0]} back"
-            text += f"\nexported     {counted(folders, 'folder')} to {flags.export}"
+            text += f"\n{export.told(made, flags.export)}"
             values["exported"] = flags.export
         output.end(flags, text, values)
 

@@ -1,11 +1,10 @@
 """Folders of images by cluster, as links or copies."""
 
-import collections
+import functools
 import hashlib
 import os
 import pathlib
 import re
-import shutil
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -16,15 +15,19 @@ from numpy.typing import NDArray
 
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.names import counted
 from cluster_jax.data import decode, images
 from cluster_jax.data import folder as image_files
 from cluster_jax.discovery import splits
-from cluster_jax.runs import changes
+from cluster_jax.runs import changes, exported
+from cluster_jax.runs.exported import Exported
 from cluster_jax.runs.run import Run
 
 # Longest name of a folder; file systems allow 255 bytes, which are 63 characters at worst.
-_MAX_NAME, _MAX_BYTES = 60, 255
+_MAX_NAME = 60
+_FORBIDDEN = '<>:"/\\|?*'  # in names of files, by one system or another
 COPIES = "copies"  # the folder of images of which a better copy is in another one
+NEW = "maybe new"  # the folder of images that may be of no known cluster
 
 
 def check_has_files(data_name: str) -> None:
@@ -44,7 +47,7 @@ def check(
     """Returns the path of a folder, after checking that it can be exported to; writes nothing.
 
     Args:
-        folder: must be new or empty.
+        folder: must be new or empty, or have an earlier export, which is replaced.
         images: folders of the source images, or their zip; the new folder must not be part of one,
             because its links would become images.
         workdir: workdir of the run, which must not be in the folder; or None.
@@ -58,8 +61,8 @@ def check(
     around = [place for place in images if real.is_relative_to(_resolved(place))]
     if "://" in str(folder):
         must = "be a local one"
-    elif os.path.lexists(path) and (not path.is_dir() or any(path.iterdir())):
-        must = "be new or empty"
+    elif os.path.lexists(path) and (not path.is_dir() or not _is_free(path)):
+        must = "be new or empty, or have an earlier export"
     elif not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         must = "be in a folder that can be written"
     elif around:
@@ -69,6 +72,11 @@ def check(
     else:
         return path
     raise InputError(f"the folder to export to must {must}; got {folder}")
+
+
+def _is_free(folder: pathlib.Path) -> bool:
+    """Returns whether a folder is empty, or has an export."""
+    return exported.is_one(folder) or not any(folder.iterdir())
 
 
 def check_of_run(folder: epath.PathLike, run: Run) -> NDArray:
@@ -145,6 +153,7 @@ def places(
     group: str,
     sources: Sequence[str],
     copies: Collection[str] = (),
+    new: NDArray | None = None,
 ) -> list[str]:
     """Returns the name of the folder of each image.
 
@@ -155,14 +164,19 @@ def places(
         sources: file of each image.
         copies: the files, among `sources`, that are put into the folder `COPIES` instead (into
             "copies_2" if a cluster has that name).
+        new: bool `[n]`, images that are unlike all images of the run, which are put into the folder
+            `NEW`; None: there are none.
     """
     folders = folder_names(labels, names, group)
-    result = [folders[label] for label in labels.tolist()]
-    if not copies:
-        return result
-    of_copies = _unused(COPIES, "", {_same(name) for name in folders.values()})
-    pairs = zip(result, sources, strict=True)
-    return [of_copies if source in copies else place for place, source in pairs]
+    used = {exported.same(name) for name in folders.values()}
+    of_copies = exported.unused(COPIES, "", used)
+    of_new = exported.unused(NEW, "", used)
+    is_new = np.zeros(len(sources), bool) if new is None else new
+    result = list[str]()
+    for label, source, unlike in zip(labels.tolist(), sources, is_new.tolist(), strict=True):
+        place = of_new if unlike else folders[label]
+        result.append(of_copies if source in copies else place)
+    return result
 
 
 def write(
@@ -171,15 +185,14 @@ def write(
     dir: str,
     sources: Sequence[str],
     by: str = "link",
-) -> int:
-    """Writes one folder per cluster, and returns their number.
+) -> Exported:
+    """Writes one folder per cluster, in place of those of an earlier export.
 
-    Files of a zip are unpacked into them. If an error occurs, the folders of the clusters are
-    removed, but not `folder` itself. Source images are never changed. Of files with one name in
-    one folder, the later ones get a number, "a_2.jpg".
+    Files of a zip are unpacked into them. Source images are never changed. Of files with one name
+    in one folder, the later ones get a number, "a_2.jpg".
 
     Args:
-        folder: must be new or empty.
+        folder: see `check`.
         places: name of the folder of each image, see `places`.
         dir: where the images are, as `data.dir`.
         sources: file of each image, relative to `dir`.
@@ -192,38 +205,40 @@ def write(
             the folder cannot be written.
     """
     path = check(folder)
-    made = sorted(set(places))
     root = image_files.root(dir)
-    read = None if root.is_dir() else image_files.reader(dir)
-    used = collections.defaultdict[str, set[str]](set)
-    try:
-        for name in made:
-            (path / name).mkdir(parents=True)
-        for place, source in zip(places, sources, strict=True):
-            stem, suffix = os.path.splitext(os.path.basename(source))
-            target = path / place / _unused(stem, suffix, used[place])
-            if read is None:
-                _put(root / source, by, target)
-            else:
-                target.write_bytes(read(source))
-    except BaseException:
-        for name in made:
-            shutil.rmtree(path / name, ignore_errors=True)
-        raise
-    return len(made)
+    read = image_files.reader(dir)
+    items = [
+        exported.Item(
+            place,
+            os.path.basename(source),
+            root / source if os.path.isdir(root) else None,
+            functools.partial(read, source),
+        )
+        for place, source in zip(places, sources, strict=True)
+    ]
+    return exported.write(path, items, by)
+
+
+def told(made: Exported, folder: os.PathLike | str) -> str:
+    """Returns what a command says of an export."""
+    lines = [f"exported     {counted(made.folders, 'folder')} to {folder}"]
+    if made.without_times:
+        files = counted(made.without_times, "file has", "files have")
+        lines.append(f"{files} the content alone: the drive refuses times and permissions")
+    return "\n".join(lines)
 
 
 def run_clusters(
     run: Run, folder: os.PathLike | str, by: str = "link", left_out: Sequence[int] = ()
-) -> int:
-    """Exports the images of a finished run by cluster, and returns the number of folders.
+) -> Exported:
+    """Exports the images of a finished run by cluster.
 
     In novel class discovery folders are those of the known and novel classes. Copies of an image
     that is kept are in the folder `COPIES`.
 
     Args:
         run: the run, which `check_of_run` has checked.
-        folder: must be new or empty.
+        folder: see `check`.
         by: see `write`.
         left_out: rows that are not exported, see `check_of_run`.
 
@@ -279,15 +294,16 @@ def folder_names(
         called = names.get(label, "")
         if label == NO_CLUSTER:
             plain, called = f"no_{group}", ""
-        folders[label] = _unused(_safe(called) or _safe(plain) or "class", "", used)
+        folders[label] = exported.unused(_safe(called) or _safe(plain) or "class", "", used)
     return folders
 
 
 def _safe(text: str) -> str:
-    """Returns a safe folder name: no separator or quote, not ".", ".." or hidden, no flag.
+    """Returns a safe folder name: not ".", ".." or hidden, and no flag.
 
-    Letters, marks and signs of all scripts stay; invisible characters and those that reverse text
-    do not. It has at most `_MAX_NAME` characters, and is "" if none of the text is safe.
+    Letters, marks and signs of all scripts stay; what a file system forbids does not, nor do
+    invisible characters and those that reverse text. It has at most `_MAX_NAME` characters, and is
+    "" if none of the text is safe.
     """
     text = unicodedata.normalize("NFC", text)
     kept = "".join(character if _is_safe(character) else "\0" for character in text)
@@ -296,54 +312,10 @@ def _safe(text: str) -> str:
 
 def _is_safe(character: str) -> bool:
     if character.isascii():
-        return character.isalnum() or character in "_.() -"
+        return character.isprintable() and character not in _FORBIDDEN
     # Controls, formats and blanks are not, but for the joiner of many scripts and signs.
     return character == "\u200d" or unicodedata.category(character)[0] not in "CZ"
 
 
-def _unused(stem: str, suffix: str, used: set[str]) -> str:
-    """Returns the first unused of `stem`, `stem_2`, ... with the suffix, and adds it to `used`.
-
-    A stem is cut so that the whole name has at most 255 bytes; files in a zip can have longer
-    names.
-
-    Args:
-        stem: of the name.
-        suffix: of the name, with its dot.
-        used: names in the form of `_same`, which ignores case and the encoding of accents, as macOS
-            does.
-    """
-    number = 1
-    end = suffix
-    while _same(free := _shortened(stem, end)) in used:
-        number += 1
-        end = f"_{number}{suffix}"
-    used.add(_same(free))
-    return free
-
-
-def _same(name: str) -> str:
-    """Returns a name in a form that is equal for names that a file system may not tell apart."""
-    return unicodedata.normalize("NFC", name).casefold()
-
-
-def _shortened(stem: str, end: str) -> str:
-    """Returns `stem` + `end`, at most `_MAX_BYTES` bytes: the stem is cut between characters."""
-    whole = os.fsencode(stem)
-    start = whole[: _MAX_BYTES - len(os.fsencode(end))]
-    return (stem if start == whole else start.decode(errors="ignore")) + end
-
-
 def _resolved(path: epath.PathLike) -> pathlib.Path:
     return pathlib.Path(path).expanduser().resolve()
-
-
-def _put(file: pathlib.Path, by: str, target: pathlib.Path) -> None:
-    """Makes `target` a link to a file if `by` is "link" and links are possible, else a copy."""
-    if by == "link":
-        try:
-            os.symlink(file.resolve(strict=True), target)
-            return
-        except OSError:  # The file system has none.
-            pass
-    shutil.copy2(file, target)

@@ -10,7 +10,7 @@ from PIL import Image
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets
 from cluster_jax.data import folder as image_files
-from cluster_jax.runs import export
+from cluster_jax.runs import export, exported
 from tests import toy
 
 FIVE = np.zeros(5, int)  # photos in one cluster
@@ -36,12 +36,13 @@ def write(folder, photos, labels=FIVE, *, names=None, copies=(), by="link"):
 def _tree(folder):
     """Path of every file below a folder, and what is in it."""
     files = sorted(file for file in folder.rglob("*") if not file.is_dir())
+    files = [file for file in files if file.name != exported.RECORD]
     return {str(file.relative_to(folder)): file.read_text() for file in files}
 
 
 def test_links_by_cluster_with_unique_names(photos, tmp_path):
     out = tmp_path / "new" / "out"
-    assert write(out, photos, np.array([3, 3, 3, 3, 12])) == 2
+    assert write(out, photos, np.array([3, 3, 3, 3, 12])).folders == 2
     assert _tree(out) == {
         "cluster_03/1.jpg": "a/1.jpg",
         "cluster_03/1_2.jpg": "b/1.jpg",
@@ -49,7 +50,7 @@ def test_links_by_cluster_with_unique_names(photos, tmp_path):
         "cluster_03/1_3.JPG": "b/1.JPG",
         "cluster_12/2.jpg": "c/2.jpg",
     }
-    for file in out.rglob("*.*"):
+    for file in out.glob("*/*"):
         assert file.is_symlink()
         assert os.readlink(file).startswith("/")
 
@@ -69,7 +70,7 @@ def test_copies_also_where_links_are_not_possible(photos, tmp_path, monkeypatch,
     if by == "link":
         monkeypatch.setattr(os, "symlink", refuse)
     write(tmp_path / "out", photos, by=by)
-    files = [file for file in (tmp_path / "out").rglob("*.*") if file.is_file()]
+    files = [file for file in (tmp_path / "out").glob("*/*.*") if file.is_file()]
     assert len(files) == 5
     assert not any(file.is_symlink() for file in files)
 
@@ -108,14 +109,14 @@ def test_names_of_all_scripts_stay_and_what_cannot_be_seen_goes():
     assert [*export.folder_names(np.array(["e\u0301te\u0301", "été"])).values()] == ["été", "été_2"]
     hidden = {0: "a\u202egpj.exe", 1: "b\u2028c", 2: "d\x85\x00e", 3: "$(rm) `x` *?;&|<>"}
     assert [*export.folder_names(np.arange(4), hidden).values()] == [
-        "a_gpj.exe", "b_c", "d_e", "(rm) _x",
+        "a_gpj.exe", "b_c", "d_e", "$(rm) `x` _;&",
     ]  # fmt: skip
 
 
 def test_copies_have_a_folder_of_their_own(photos, tmp_path):
     root, sources = photos
     before, copies, out = _tree(root), {"b/1.jpg", "c/2.jpg"}, tmp_path / "out"
-    assert write(out, photos, names={0: "Copies"}, copies=copies) == 2
+    assert write(out, photos, names={0: "Copies"}, copies=copies).folders == 2
     assert sorted(_tree(out / "copies_2").values()) == sorted(copies)
     assert sorted(_tree(out / "Copies").values()) == sorted(set(sources) - copies)
     assert _tree(root) == before, "the originals stay as they are"
@@ -149,11 +150,11 @@ def test_hostile_labels_and_files_stay_in_the_folder(tmp_path):
 
 def test_a_folder_that_is_not_empty_is_refused(photos, tmp_path):
     out = tmp_path / "out"
-    write(out, photos)
-    before = _tree(out)
-    with pytest.raises(InputError, match=r"must be new or empty; got .*out"):
-        write(out, photos, FIVE + 1)
-    assert _tree(out) == before
+    (out / "cluster_00").mkdir(parents=True)
+    (out / "cluster_00" / "mine.jpg").write_text("mine")
+    with pytest.raises(InputError, match=r"must be new or empty, or have an earlier export; got"):
+        write(out, photos)
+    assert _tree(out) == {"cluster_00/mine.jpg": "mine"}
     (tmp_path / "file").touch()
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     for path in ("file", "dangling"):
@@ -163,6 +164,70 @@ def test_a_folder_that_is_not_empty_is_refused(photos, tmp_path):
     assert export.check(tmp_path / "empty") == tmp_path / "empty"
     assert export.check(tmp_path / "a" / "b") == tmp_path / "a" / "b"
     assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("by", ["copy", "link"])
+def test_an_earlier_export_is_replaced_and_all_else_stays(photos, tmp_path, monkeypatch, by):
+    root, sources = photos
+    out = tmp_path / "out"
+    write(out, photos, np.array([0, 0, 1, 1, 2]), names={1: "Tom & Ann", 2: "a; b"}, by=by)
+    (out / "cluster_00" / "note.txt").write_text("mine")
+    changed = out / "Tom & Ann" / "1_2.jpg"
+    changed.unlink()
+    changed.write_text("edited")
+    (out / "album").mkdir()
+    (out / "album" / "1.jpg").write_text("mine, too")
+    (root / "d").mkdir()
+    (root / "d" / "1_2.jpg").write_text("d/1_2.jpg")
+    more = (root, (*sources, "d/1_2.jpg"))
+    before = _tree(out)
+
+    def full(*arguments):
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(exported, "_put", full)
+        with pytest.raises(OSError, match="No space"):
+            write(out, more, np.array([1, 1, 1, 1, 1, 1]), names={1: "Tom & Ann"}, by=by)
+        assert _tree(out) == before
+    for _ in range(2):  # Twice the same.
+        write(out, more, np.array([1, 1, 1, 1, 1, 1]), names={1: "Tom & Ann"}, by=by)
+        assert _tree(out) == {
+            "Tom & Ann/1.jpg": "a/1.jpg",
+            "Tom & Ann/1_2.jpg": "edited",
+            "Tom & Ann/1_3.jpg": "b/1.jpg",
+            "Tom & Ann/1_2_2.jpg": "b/1_2.jpg",
+            "Tom & Ann/1_4.JPG": "b/1.JPG",
+            "Tom & Ann/2.jpg": "c/2.jpg",
+            "Tom & Ann/1_2_3.jpg": "d/1_2.jpg",
+            "album/1.jpg": "mine, too",
+            "cluster_00/note.txt": "mine",
+        }
+    assert sorted(path.name for path in out.iterdir() if path.is_dir()) == [
+        "Tom & Ann", "album", "cluster_00",
+    ]  # fmt: skip
+
+
+def test_a_drive_that_refuses_links_times_and_modes(photos, tmp_path, monkeypatch):
+    def refuse(path, *arguments, **options):
+        raise PermissionError(1, "Operation not permitted", str(path))
+
+    for name in ("symlink", "chmod", "utime"):
+        monkeypatch.setattr(os, name, refuse)
+    for i, by in enumerate(("copy", "link")):
+        out = tmp_path / f"out{i}"
+        made = write(out, photos, by=by)
+        assert sorted(_tree(out).values()) == sorted(photos[1])
+        assert made.without_times == 5
+        assert "\n5 files have the content alone: the drive" in export.told(made, out)
+
+
+def test_new_kinds_have_a_folder_of_their_own():
+    labels, new = np.array([0, 1, 1]), np.array([False, False, True])
+    names = {0: "Maybe new"}
+    assert export.places(labels, names, "group", "abc", new=new) == [
+        "Maybe new", "group_01", "maybe new_2",
+    ]  # fmt: skip
 
 
 def test_folders_that_cannot_be_used(photos, tmp_path, monkeypatch):
