@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -34,6 +35,9 @@ _COPY = re.compile(
     r"(?<![^\W_])(backups?|copy|copies|kopie|copie|copia)(?![^\W_])|\(\d{1,2}\)(\.\w+)?$",
     re.IGNORECASE,
 )
+# Of two pictures of nearly as many pixels, or bytes, neither is better: a turned or a tagged file
+# has some more than the original. One of less than half the bytes is of lower quality.
+_SAME_SIZE, _SAME_BYTES, _SAME_QUALITY = 0.99, 0.9, 0.5
 # Size of the random sample of images whose nearest neighbors determine the threshold.
 _SAMPLE = 2_000
 
@@ -53,8 +57,9 @@ class Duplicates(NamedTuple):
             same bytes were searched for, see `find`.
         facts: `[m]` of `data.images.FACTS`, of the images; for arrays, bytes are 0.
         keep: bool `[m]`, true for one image of each group: the one that a person has picked, see
-            `with_picked`; else that with most pixels, then with most bytes, then one whose name is
-            not that of a copy, then with the earliest date, then the first one of the run.
+            `with_picked`; else that with most pixels, unless it has half the bytes of another one;
+            then one whose name is not that of a copy, or of another one with more behind it; then
+            that with clearly more bytes, with the earliest date, and the first one of the run.
     """
 
     images: NDArray
@@ -251,13 +256,42 @@ def _to_keep(groups: NDArray, facts: NDArray, names: Sequence[str]) -> NDArray:
         facts: about these images, `[m]` of `data.images.FACTS`.
         names: of these images, "" without one.
     """
-    is_copy = np.array([_COPY.search(name) is not None for name in names], bool)
     size = facts["width"].astype(np.int64) * facts["height"]
+    is_full = _is_near_largest(size, groups, _SAME_SIZE)
+    weight = np.where(is_full, facts["bytes"], 0)
+    is_good = _is_near_largest(weight, groups, _SAME_QUALITY) & is_full
+    is_made = np.array([_COPY.search(name) is not None for name in names], bool)
+    for group in np.unique(groups).tolist():
+        rows = np.flatnonzero(groups == group)
+        is_made[rows] |= _are_made_of_others([names[row] for row in rows.tolist()])
+    is_large = _is_near_largest(weight, groups, _SAME_BYTES)
     dates = np.where(facts["taken"] == b"", b"~", facts["taken"])  # No date is the latest.
-    order = np.lexsort((np.arange(len(groups)), dates, is_copy, -facts["bytes"], -size, groups))
+    fewer = (np.where(is_large, 0, -weight), ~is_large)
+    smaller = (np.where(is_full, 0, -size), ~is_full)
+    # The last key counts first.
+    keys = (np.arange(len(groups)), dates, *fewer, is_made, ~is_good, *smaller, groups)
+    order = np.lexsort(keys)
     keep = np.zeros(len(groups), bool)
     keep[order] = np.diff(groups[order], prepend=-1) != 0
     return keep
+
+
+def _is_near_largest(values: NDArray, groups: NDArray, share: float) -> NDArray:
+    """Returns which values int `[m]` are at least this share of the largest one of their group."""
+    largest = np.zeros(groups.max(initial=-1) + 1, np.int64)
+    np.maximum.at(largest, groups, values)
+    return values >= share * largest[groups]
+
+
+def _are_made_of_others(names: Sequence[str]) -> list[bool]:
+    """Returns which names are another one with more behind it, as `IMG_1-edited` of `IMG_1`."""
+    stems = [os.path.splitext(os.path.basename(name))[0].casefold() for name in names]
+
+    def is_made(stem: str) -> bool:
+        shorter = (other for other in stems if other and other != stem and stem.startswith(other))
+        return any(not stem[len(other)].isalnum() for other in shorter)
+
+    return [is_made(stem) for stem in stems]
 
 
 def first_copies(dataset: Dataset) -> NDArray:

@@ -242,10 +242,12 @@ def test_export_of_new_images(trained, tmp_path, capsys, refused, monkeypatch):
     check_keys("predict", told)
     assert told["exported"] == f"{tmp_path}/again"
     np.save(tmp_path / "x.npy", pixels)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").touch()
     # What cannot be used is refused before the work.
     monkeypatch.setattr(Run, "encoder", lambda run: pytest.fail("too late"))
     for source, to, said in (
-        (images, "out", "must be new or empty"),
+        (images, "mine", "must be new or empty"),
         (f"--images={tmp_path}/x.npy", "pixels", "images in files; got a run on arrays"),
         (images, "new/out", "outside of the images' folder"),
     ):

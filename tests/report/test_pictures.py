@@ -151,6 +151,29 @@ def test_ties_are_kept_by_date_then_by_name():
     assert keep.tolist() == [False, False, True, True, False, True]
 
 
+def test_the_original_is_kept_of_what_was_made_of_it():
+    """Not the one that a tag has made larger by some bytes, nor the turned or the edited one."""
+    files = {
+        "trip/IMG_7.jpg": (4000, 3000, 3_000_000, "2023"),
+        "trip/IMG_7_turned.jpg": (3000, 4000, 3_900_000, "2023"),
+        "tagged.jpg": (800, 600, 90_017, ""),
+        "first.jpg": (800, 600, 90_004, "2021"),
+        "IMG_12.jpg": (640, 480, 50_000, ""),  # IMG_1 is another photo's number.
+        "IMG_1.jpg": (640, 480, 30_000, ""),
+        "sent.jpg": (1600, 1200, 100_000, "2020"),
+        "sent (1).jpg": (1600, 1200, 300_000, "2022"),
+        "large.jpg": (1000, 800, 10, ""),
+        "cropped.jpg": (900, 800, 999_999, "2020"),
+    }
+    facts = np.zeros(10, images.FACTS)
+    for i, values in enumerate(files.values()):
+        facts["width"][i], facts["height"][i], facts["bytes"][i], facts["taken"][i] = values
+    keep = duplicates._to_keep(np.arange(10) // 2, facts, list(files))
+    assert [name for name, kept in zip(files, keep, strict=True) if kept] == [
+        "trip/IMG_7.jpg", "first.jpg", "IMG_12.jpg", "sent (1).jpg", "large.jpg",
+    ]  # fmt: skip
+
+
 def test_damaged_files_are_no_copies(tmp_path):
     dataset = folder(tmp_path, {"a.png": write(photo()), "b.png": write(photo(1))})
     (tmp_path / "b.png").write_bytes(b"gone")
