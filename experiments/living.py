@@ -7,21 +7,17 @@ updates by `SmoothTree.partial_fit`; its rows are photos of some classes, of whi
 six) are born on the way: "births" draws the shares of the classes anew at each update, "long tail"
 has classes of very different sizes, in "drift" the shares wander, in "copies" a fifth of the new
 rows are copies of old ones, half of them with noise, and "many" has up to 40 classes. Labels score,
-nothing else. The constants were chosen on streams of the classes of "choose", those of even number,
-some of them other draws; "confirm" has the others, on which one constant was changed: a split is
-compared with the largest part of its cluster, not with the whole cluster, of which a first fit
-without any split has many.
+nothing else. The constants were chosen on the classes of "choose"; "confirm" has the others, on
+which one constant was changed. What was tried instead is in log.md.
 
-- ARI in the end, beside that of a fit of everything. Wanted was: at most 0.02 below.
-- Old rows whose id changes at an update. Each change is in a split or merge that the events tell,
-  which is asserted at every update. Wanted were 2 %.
+- ARI in the end, beside that of a fit of everything (wanted: at most 0.02 below), and old rows
+  whose id changes at an update (wanted: 2 %), each in a split or merge that the events tell.
 - Births: a class is found if, within two updates after it has five rows, an id that is younger than
-  its first row has half of its rows or more and consists of it by more than half. The same of a fit
-  of everything, of whatever age its clusters are. Wanted were 80 %; a fit of everything of these
-  features tells about half.
-- False births: ids that emerge and whose commonest class was not born on the way, or has an id.
-  Wanted was 0.1.
-- Clusters that keep their id in a refit after the last update, and rows. Wanted were 95 %.
+  its first row has half of its rows or more and consists of it by more than half (wanted: 80 %);
+  in parentheses those that a fit of everything tells, of whatever age its clusters are.
+- False births: ids that emerge and whose commonest class was not born on the way, or has an id
+  (wanted: 0.1). Clusters that keep their id in a refit after the last update, and rows (wanted:
+  95 %).
 """
 
 from collections.abc import Iterator, Sequence

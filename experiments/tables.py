@@ -26,6 +26,8 @@ FOLDER = Path(__file__).resolve().parent
 CODE = "losses samplers nets metrics clustering data methods training evaluation"
 # What every line of a small run has of `origin`.
 OF_LINES = ("commit", "machine", "code_digest")
+# What is in the title of a method of ours, in lines that have one; all others are peers.
+_OURS = "smooth"
 EARLIER = "**Of an earlier version**: a config or the code has changed since."
 
 
@@ -68,7 +70,6 @@ def pages() -> list[Path]:
 def marked(page: str) -> str:
     """Returns a page with a first line that tells if it is of an earlier version."""
     text = page.removeprefix(f"{EARLIER}\n\n")
-    # Of all lines.
     return text if f"Code: {code_digest()}." in text else f"{EARLIER}\n\n{text}"
 
 
@@ -122,16 +123,26 @@ class Lines:
             command: that makes the file.
             about: what the page says first.
             found: the tables.
-            cores: that were used; the page ends with what all lines are from.
+            cores: that were used; the page ends with what its lines are from, and with the digest
+                of the code that made ours: peers are code of others.
         """
+        ours, peers = list[dict](), list[dict]()
+        for line in self.lines:
+            (ours if _OURS in line.get("method", _OURS).lower() else peers).append(line)
         source = origin(command)
         for name in OF_LINES:
-            source[name] = "; ".join(sorted({f"{line.get(name)}" for line in self.lines}))
-        source["machine"] += f", {cores}"
+            source[name] = _values(name, ours)
+        source["commit"] += f" (peers: {_values('commit', peers)})" if peers else ""
+        source["machine"] = f"{_values('machine', self.lines)}, {cores}"
         parts = [part for part in (about, found, sentence(source)) if part]
         print(found)
         write(self._file.with_suffix(".md"), "\n\n".join(parts) + "\n")
         print(f"The results are lines of {self._file}")
+
+
+def _values(name: str, lines: Iterable[Mapping]) -> str:
+    """What lines have under a name, each value once."""
+    return "; ".join(sorted({f"{line.get(name)}" for line in lines}))
 
 
 def write(file: Path, content: str | bytes) -> None:

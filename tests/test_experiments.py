@@ -82,9 +82,32 @@ def test_the_table_of_the_readme_is_that_of_the_results():
     assert f"differs by {differences.min():.1f} to {differences.max():.1f} points" in readme
 
 
+def _stored(name):
+    return [json.loads(x) for x in (registry.FOLDER / name).read_text().splitlines()]
+
+
+def test_figures_of_found_numbers_and_of_peers_are_those_of_the_results():
+    """Mean ARI and the share of exact numbers beside peers; every commit is said."""
+    readme, measured = ((ROOT / x).read_text() for x in ("README.md", "experiments/README.md"))
+    said = re.findall(r"^\| ([^|]*) \| (0\.\d{3}) \| (\d+) % \|$", readme, flags=re.M)
+    names = ["SmoothTree", "k-means, silhouette", "UMAP + HDBSCAN n/100"]
+    assert len(said) == len(names)
+    found = _stored("number_of_clusters/results.jsonl")
+    for (_, ari, exact), name in zip(said, names, strict=True):
+        own = [x for x in found if (x["list"], x["method"]) == ("photos, Lite2", name)]
+        assert {x["commit"][:8] in readme for x in own} == {True}
+        assert f"{np.mean([x['ari'] for x in own]):.3f}" == ari
+        assert f"{np.mean([x['k'] == x['true'] for x in own]):.2f}" == f"{int(exact) / 100:.2f}"
+        assert f" | {ari}, 0.{exact} | " in measured
+    for line in _stored("peers.jsonl"):
+        k = "" if line["method"].endswith("given") else f"; {line['k']}"
+        (row,) = re.findall(rf"^\| {re.escape(line['method'])} \|.*", measured, flags=re.M)
+        assert f" {line['acc']:.3f}{k} |" in row
+
+
 def test_pages_of_an_earlier_version_say_so():
     """By the digest of the code that each of them states."""
-    assert len(tables.pages()) > 5
+    assert len(tables.pages()) == 4
     for page in tables.pages():
         text = page.read_text()
         assert text == tables.marked(text), f"{page}: python -m experiments.tables marks it"
@@ -92,6 +115,22 @@ def test_pages_of_an_earlier_version_say_so():
     assert tables.marked(now) == tables.marked(tables.EARLIER + "\n\n" + now) == now
     mixed = now.replace(tables.code_digest(), f"{tables.code_digest()}, None")
     assert tables.marked(mixed).startswith(tables.EARLIER), "of some lines alone"
+
+
+def test_a_page_is_of_the_code_that_made_ours(tmp_path):
+    """Peers may have run before the code has changed, and none of ours."""
+    found = tables.Lines(tmp_path / "found.jsonl", "method")
+    earlier = {"commit": "0123", "machine": "another", "code_digest": None}
+    found.append({"method": "k-means", **earlier})
+    found.add({"method": "SmoothTree"}, dict)
+    found.write("a command", "", "a table")
+    text = (tmp_path / "found.md").read_text()
+    assert tables.marked(text) == text
+    assert "(peers: 0123)" in text
+    assert "another; " in text
+    found.append({"method": "k-means on smooth rows", **earlier})
+    found.write("a command", "", "a table")
+    assert tables.marked((tmp_path / "found.md").read_text()).startswith(tables.EARLIER)
 
 
 # Paper, table, row, set; key of the config at full scale and its value.

@@ -100,7 +100,7 @@ def test_pages_are_no_longer_than_they_are_to_be():
 
 def test_it_is_short_and_names_what_there_is():
     text = README.read_text()
-    assert len(text.splitlines()) <= 130
+    assert len(text.splitlines()) <= 150
     assert "It is for " in text.partition("![")[0], "the first screen says for whom"
     table = "".join(re.findall(r"^\|.*\|$", text, flags=re.M))
     named = set(

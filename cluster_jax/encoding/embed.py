@@ -1,7 +1,7 @@
 """Embeds a data set by a network: one in training (`forward_of`), or an `encoder.Encoder`.
 
 The rows of an embedding that is under way are written into files beside it, so that an interrupted
-one goes on. Its rows are bit for bit those of one without an interruption.
+one goes on. On CPUs its rows are bit for bit those of one without an interruption.
 """
 
 import contextlib
