@@ -54,6 +54,7 @@ _CHANNELS = {b"RGB ": "RGB", b"GRAY": "L", b"CMYK": "CMYK"}
 # An image of more pixels is decoded alone.
 _LARGE = 2**24
 _large = threading.Lock()
+_in_memory = threading.Lock()
 
 # The turn or reflection for each orientation of EXIF but 1, the upright one.
 _TURNED = {
@@ -128,7 +129,15 @@ def _image(item: Item) -> Image.Image:
     """Returns an item as an image; of a file only the header is read. Errors: see `opened`."""
     if isinstance(item, bytes):
         return identified(io.BytesIO(item))
-    return item if isinstance(item, Image.Image) else _of_array(item)
+    if not isinstance(item, Image.Image):
+        return _of_array(item)
+    # Its file may be shared with another image, or the image itself with another thread: both are
+    # read once, in one thread at a time, with all that Pillow reads when it is first asked.
+    with _in_memory:
+        if item.width * item.height <= MAX_PIXELS:
+            item.load()
+        taken(item)
+    return item
 
 
 def identified(stream: BinaryIO) -> ImageFile.ImageFile:

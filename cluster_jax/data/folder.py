@@ -4,6 +4,7 @@ import collections
 import errno
 import fnmatch
 import functools
+import itertools
 import os
 import pathlib
 import zipfile
@@ -313,7 +314,7 @@ def _prefix(path: str | os.PathLike, folder: pathlib.Path) -> str:
 def _unzipped(path: pathlib.Path) -> tuple[list[str], Callable[[str], bytes]]:
     """Returns the names of the files in a zip archive, and a function that reads one by its name.
 
-    A name may repeat; then the function reads the last file of this name. It raises a
+    Of several files of one name the later ones get a number, "a_2.jpg", but for equal ones. The function raises a
     FileNotFoundError for a missing name, and a ValueError for a file of more than 1 GiB.
 
     Raises:
@@ -324,17 +325,33 @@ def _unzipped(path: pathlib.Path) -> tuple[list[str], Callable[[str], bytes]]:
     except (OSError, zipfile.BadZipFile) as error:
         raise InputError(f"{path} must be a zip archive; got {error}") from error
 
+    entries = dict[str, zipfile.ZipInfo]()
+    contents = set[tuple[str, int, int]]()
+    packed = [entry for entry in archive.infolist() if not entry.is_dir()]
+    taken = {entry.filename for entry in packed}
+    for entry in packed:
+        name = entry.filename
+        content = entry.filename, entry.CRC, entry.file_size
+        if content in contents:
+            continue
+        contents.add(content)
+        stem, suffix = os.path.splitext(name)
+        numbered = (f"{stem}_{number}{suffix}" for number in itertools.count(2))
+        if name in entries:
+            name = next(free for free in numbered if free not in entries and free not in taken)
+        entries[name] = entry
+
     def read(name: str) -> bytes:
-        if name not in archive.NameToInfo:
+        if name not in entries:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
-        if (size := archive.getinfo(name).file_size) > _MOST_UNPACKED:
+        if (size := entries[name].file_size) > _MOST_UNPACKED:
             raise ValueError(f"{size:,} bytes once unpacked; at most {_MOST_UNPACKED:,} are read")
         try:
-            return archive.read(name)
+            return archive.read(entries[name])
         except (zipfile.BadZipFile, zlib.error) as error:
             raise OSError(f"{name} in {path} is damaged ({error})") from error
 
-    return [entry.filename for entry in archive.infolist() if not entry.is_dir()], read
+    return list(entries), read
 
 
 def _notes(listing: Files) -> Iterator[str]:

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import socket
 import unicodedata
+import warnings
 import zipfile
 
 import numpy as np
@@ -336,6 +337,19 @@ def test_a_zip_is_read_in_place(tmp_path, write):
     (tmp_path / "bad.zip").write_bytes(b"PK no zip")
     with pytest.raises(InputError, match=r"bad\.zip must be a zip archive; got File is not a zip"):
         load(tmp_path / "bad.zip")
+
+
+def test_files_of_one_name_in_a_zip_are_all_there(tmp_path, write):
+    pictures = [write(f"{i}.png") for i in range(4)]
+    names = ["t/a.png", "t/a.png", "t/a_2.png", "t/a.png"]
+    with zipfile.ZipFile(tmp_path / "p.zip", "w") as archive:
+        for i, name in enumerate(names):
+            with warnings.catch_warnings(action="ignore"):  # Python's, that a name repeats
+                archive.write(tmp_path / f"{i}.png", name)
+    dataset = load(tmp_path / "p.zip")
+    assert dataset.sources == ("t/a.png", "t/a_2.png", "t/a_3.png", "t/a_4.png")
+    for row, i in enumerate((0, 2, 1, 3)):
+        np.testing.assert_array_equal(dataset.fetch([row])[0], pictures[i])
 
 
 def test_a_zip_that_unpacks_to_much_and_leads_outside(tmp_path, write, monkeypatch):

@@ -130,3 +130,19 @@ def test_one_sentence(source, message):
     with pytest.raises(ValueError, match=message) as error:
         _load(source)
     assert "\n" not in str(error.value)
+
+
+def test_lazily_opened_images_are_decoded_one_at_a_time(tmp_path, rng):
+    """Several at once, the same one more than once, and in batches that are filled with copies."""
+    values = rng.integers(0, 256, (7, 300, 300, 3), dtype=np.uint8)
+    for i, pixels in enumerate(values):
+        Image.fromarray(pixels).save(tmp_path / f"{i}.png")
+    for _ in range(5):
+        opened = [Image.open(tmp_path / f"{i}.png") for i in range(7)]
+        items = [opened[i % 7] for i in range(40)]
+        config = dataclasses.replace(toy.DATA, cache_mb=0.0, image_size=300)
+        dataset = datasets.load(config, items)
+        rows = np.minimum(np.arange(64), 39)
+        np.testing.assert_array_equal(dataset.fetch(rows), values[rows % 7])
+        assert dataset.unreadable(rows) == [None] * 64
+        assert (dataset.facts(rows)["width"] == 300).all()
