@@ -214,8 +214,11 @@ def test_without_a_workdir_it_is_in_a_temporary_one(fitted, gray, tmp_path):
     assert not folder.exists()
 
 
-def test_weights_from_a_file(gray, tmp_path):
-    """Those of a ResNet under torchvision's names, and a pickle, which is refused."""
+def test_weights_from_a_file(gray, tmp_path, monkeypatch):
+    """Those of a ResNet under torchvision's names, and a pickle, which is refused.
+
+    The path is relative to the folder in which the run was made, and not to that of later commands.
+    """
     safetensors = pytest.importorskip("safetensors.numpy")
     net = network.make(NetworkConfig("resnet18", 64, "imagenet"))
     params, stats = net.init(jax.random.key(5), np.zeros((1, 32, 32, 3), np.float32))
@@ -223,10 +226,13 @@ def test_weights_from_a_file(gray, tmp_path):
     safetensors.save_file(
         jax.tree.map(np.ascontiguousarray, tensors), tmp_path / "resnet18.safetensors"
     )
-    overrides = {"encoder": str(tmp_path / "resnet18.safetensors")}
+    monkeypatch.chdir(tmp_path)
+    overrides = {"encoder": "resnet18.safetensors"}
     fitted = small(overrides, workdir=tmp_path / "run").fit(gray)
     assert "resnet18.safetensors" in fitted.results_["provenance"]["pretrained"]
     assert fitted.results_["suggested_names"] is None
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
     rows = fitted.transform(gray)
     np.testing.assert_array_equal(rows, load(tmp_path / "run").transform(gray))
     np.testing.assert_allclose(rows, fitted._run.features, atol=1e-5)

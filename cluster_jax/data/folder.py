@@ -314,8 +314,9 @@ def _prefix(path: str | os.PathLike, folder: pathlib.Path) -> str:
 def _unzipped(path: pathlib.Path) -> tuple[list[str], Callable[[str], bytes]]:
     """Returns the names of the files in a zip archive, and a function that reads one by its name.
 
-    Of several files of one name the later ones get a number, "a_2.jpg", but for equal ones. The function raises a
-    FileNotFoundError for a missing name, and a ValueError for a file of more than 1 GiB.
+    Of several files of one name the later ones get a number, "a_2.jpg", but for equal ones. The
+    function raises a FileNotFoundError for a missing name, and a ValueError for a file of more than
+    1 GiB.
 
     Raises:
         InputError: the archive is damaged.

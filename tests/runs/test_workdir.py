@@ -1,6 +1,7 @@
 """The folder of a run: whose it is, what a finished run has in it, and its default name."""
 
 import json
+import pathlib
 
 import numpy as np
 import pytest
@@ -133,3 +134,60 @@ def test_all_images_in_memory_are_told_apart():
 def test_blank_lines_are_no_folder():
     assert workdirs.normalized("/a\n\n/b/\n") == "/a\n/b"
     assert workdirs.normalized("") == ""
+
+
+def _paths(folder):
+    """A config of which each path is a file in a folder."""
+    return {
+        "data": {"dir": f"{folder}/a\n{folder}/b", "labels": f"{folder}/labels.csv"},
+        "encoder": f"{folder}/resnet18.safetensors",
+        "network": {"weights": f"{folder}/w/resnet50.safetensors"},
+        "init_from": f"{folder}/first",
+        "eval": {},
+    }
+
+
+def _make(config):
+    for path in workdirs.paths_of(config).values():
+        for line in path.split("\n"):
+            pathlib.Path(line).mkdir(parents=True)
+
+
+def test_all_paths_of_a_config_move_with_the_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    stored = workdirs.with_absolute_paths(_paths("old"))
+    assert stored == _paths(tmp_path / "old")
+    assert len(workdirs.paths_of(stored)) == 5
+    images = {"workdir": str(tmp_path / "old" / "runs" / "run")}
+    _make(stored)
+    old, new = (tmp_path / name / "runs" / "run" for name in ("old", "new"))
+    assert workdirs.with_located(stored, old, images) == stored
+    assert workdirs.with_located(stored, new, images) == stored, "what is there is taken"
+    (tmp_path / "old").rename(tmp_path / "new")
+    assert workdirs.with_located(stored, new, images) == _paths(tmp_path / "new")
+    assert workdirs.made_from(stored, {}) == workdirs.made_from(_paths(tmp_path / "new"), {})
+    # Only the weights stay behind.
+    (tmp_path / "old" / "resnet18.safetensors").mkdir(parents=True)
+    (tmp_path / "new" / "resnet18.safetensors").rmdir()
+    now = workdirs.with_located(stored, new, images)
+    assert now == {**_paths(tmp_path / "new"), "encoder": stored["encoder"]}
+
+
+@pytest.mark.parametrize("name", ["lite2", "hf:a/resnet18.safetensors", "folders", "gs://b/x"])
+def test_names_are_no_paths(name):
+    config = {"data": {"dir": None, "labels": "folders"}, "encoder": name, "eval": {}}
+    assert workdirs.with_absolute_paths(config) == config
+    assert workdirs.with_absolute_paths({"network": {"weights": name}}) == {
+        "network": {"weights": name}
+    }
+
+
+def test_names_of_images_follow_their_folders(tmp_path):
+    """One of two folders has moved, so that another folder holds both."""
+    before = f"{tmp_path}/home/a\n{tmp_path}/home/b"
+    now = f"{tmp_path}/disk/a\n{tmp_path}/home/b"
+    names = ("a/1.jpg", "b/sub/2.jpg", "elsewhere.jpg")
+    assert workdirs.relocated(names, before, before) == names
+    assert workdirs.relocated(names, before, now) == (
+        "disk/a/1.jpg", "home/b/sub/2.jpg", "elsewhere.jpg",
+    )  # fmt: skip
