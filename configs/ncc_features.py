@@ -1,6 +1,6 @@
-"""NCC on features of images; the number of clusters is given.
+r"""NCC on features of images; the number of clusters is given.
 
-    python -m cluster_jax.main --config=configs/ncc_features.py --config.data.dir=x.npz
+    python -m cluster_jax.main --config=configs/ncc_features.py --config.data.dir=x.npz \
         --config.method.n_clusters=10
 
 See `simclr_features` for the data, the views and the head; method, warm-up and moving average are

@@ -1,6 +1,6 @@
-"""NCL on features of images, some with known classes.
+r"""NCL on features of images, some with known classes.
 
-    python -m cluster_jax.main --config=configs/ncl_features.py --config.data.dir=x.npz
+    python -m cluster_jax.main --config=configs/ncl_features.py --config.data.dir=x.npz \
         --config.novel.classes=5 --config.method.n_classes=5
 
 x.npz has features `[n, d]` and `labels`; classes 0 to 4 are known, the rows of the

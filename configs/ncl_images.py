@@ -1,6 +1,6 @@
-"""NCL on your own images, some with known classes: the config of `ImageClusterer.fit(X, y)`.
+r"""NCL on your own images, some with known classes: the config of `ImageClusterer.fit(X, y)`.
 
-    python -m cluster_jax.main --config=configs/ncl_images.py --config.data.dir=DIR
+    python -m cluster_jax.main --config=configs/ncl_images.py --config.data.dir=DIR \
         --config.novel.classes=3 --config.method.n_classes=5
 
 DIR has a folder for each class. The first 3 by name are known; the images in the others are sorted

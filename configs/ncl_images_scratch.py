@@ -1,6 +1,6 @@
-"""NCL on your own images, some with known classes, by a network that trains from nothing.
+r"""NCL on your own images, some with known classes, by a network that trains from nothing.
 
-    python -m cluster_jax.main --config=configs/ncl_images_scratch.py --config.data.dir=DIR
+    python -m cluster_jax.main --config=configs/ncl_images_scratch.py --config.data.dir=DIR \
         --config.novel.classes=3 --config.method.n_classes=5
 
 DIR has a folder for each class. The first 3 by name are known; the images in the others are sorted

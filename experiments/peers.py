@@ -1,6 +1,6 @@
 """Peers on the same rows, with the number of clusters given and not.
 
-    python -m experiments.peers FILE.npz ... [--seeds=3] [--only "k-means" ...]
+    python -m experiments.peers FILE.npz ... [--seeds=3] [--only "SmoothTree" ...]
 
 A file holds `features` `[n, d]`, compared by cosine, or `images`, by Euclidean distance of their
 pixels, and `labels`, which score and, in the rows of "k given", say how many clusters there are.

@@ -21,7 +21,8 @@ and keeps the results in FILE.jsonl. Nothing is drawn, and UMAP runs only if a r
 
 Every finished run adds a line to experiments/results.jsonl (--results=FILE) and is not run again;
 tables of all papers share runs, and processes may share a file if their --rows or --seeds differ.
-On several hosts, start the command on each, as `cluster-jax train`: the first one writes.
+On several hosts, start the command on each, as `cluster-jax train`; all read --results=FILE on a
+shared disk, and the first one writes.
 An interrupted run is continued from its workdir in --runs. A run that fails leaves its sentence in
 the file, is not tried again in the same call, and is in the next. In the end the page of the table
 is printed, ours as mean ± standard deviation over the seeds beside the paper's (--show: nothing
