@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -255,12 +255,19 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
         return self._encoder
 
     def update(
-        self, *folders: str | os.PathLike, refit: bool = False, confirmed: bool = False
+        self,
+        *folders: str | os.PathLike,
+        gone: Sequence[str | os.PathLike] = (),
+        exclude: Sequence[str] = (),
+        refit: bool = False,
+        confirmed: bool = False,
     ) -> Self:
         """Takes in what is new and gone in the run's folder of photos, as `cluster-jax update`.
 
         Args:
             folders: folders or files beside those of the run.
+            gone: folders of the run that are gone for good, whose photos leave.
+            exclude: globs of names or paths that are left out from now on.
             refit: whether all photos are clustered anew, and matched to the old clusters.
             confirmed: whether more than half of the photos may leave.
 
@@ -278,6 +285,8 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
             updates.update_photos(
                 workdir,
                 [os.fspath(folder) for folder in folders],
+                gone=[os.fspath(folder) for folder in gone],
+                exclude=exclude,
                 refit=refit,
                 confirmed=confirmed,
                 with_report=(workdir / workdirs.REPORT).exists(),

@@ -115,7 +115,8 @@ def load(config: DataConfig, known: np.ndarray | None = None) -> Dataset:
 def find(dir: str | None, exclude: Sequence[str] = ()) -> Files:
     """Finds the images of `data.dir`, see `DataConfig`.
 
-    Folders are searched with their subfolders, but not links to folders. A raw photo beside an
+    Folders are searched with their subfolders, but not links to folders; one that is given twice,
+    once by a link, is searched once. A raw photo beside an
     image of the same name counts once. Files that are named one by one are taken whatever their
     name; without a folder or zip beside them they keep their order and repeats.
 
@@ -145,7 +146,7 @@ def find(dir: str | None, exclude: Sequence[str] = ()) -> Files:
             kinds[file] = _OUTSIDE if leads_out else kind_of(file)
     else:
         read = reader(dir or "")
-        for path in paths.values():
+        for path in _without_links_to_others([*paths.values()]):
             prefix = _prefix(path, base)
             for file in _walk(path, prefix, unreadable) if os.path.isdir(path) else ():
                 is_file = os.path.isfile(os.path.join(path, file))
@@ -166,6 +167,19 @@ def find(dir: str | None, exclude: Sequence[str] = ()) -> Files:
         where = f"{shown(dir or '')} or its subfolders{''.join(parts)}"
         raise InputError(f"{must}; got no image file in {where}")
     return Files(base, tuple(files), read, ignored, tuple(unreadable))
+
+
+def _without_links_to_others(paths: Sequence[pathlib.Path]) -> list[pathlib.Path]:
+    """Returns paths without links to a folder among them, or into one."""
+    links = [path for path in paths if os.path.abspath(path) != os.path.realpath(path)]
+    kept = [path for path in paths if path not in links]
+    for link in links:
+        place = os.path.realpath(link)
+        around = [os.path.realpath(path) for path in kept if os.path.isdir(path)]
+        is_inside = any(place == path or place.startswith(path + os.sep) for path in around)
+        if not is_inside or not os.path.isdir(place):
+            kept.append(link)
+    return kept
 
 
 def reader(dir: str) -> Callable[[str], bytes]:

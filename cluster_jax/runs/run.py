@@ -24,6 +24,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import parse_section
 from cluster_jax.core.names import counted
 from cluster_jax.data import tables
+from cluster_jax.data.images import FACTS
 from cluster_jax.discovery import scores as discovery
 from cluster_jax.discovery import splits
 from cluster_jax.encoding.encoder import Encoder
@@ -626,6 +627,8 @@ def _read(workdir: epath.Path, number: int) -> Run:
         if stored_config.get("data", {}).get("name") == "folder":
             places = (values["data"]["dir"] for values in (stored_config, about["config"]))
             names = workdirs.relocated(names, *places)
+    if "facts" in stored and stored["facts"].dtype != FACTS:
+        raise workdirs.older_version(workdir, "facts about its images or rows")
     parts: dict[str, dict[str, NDArray]] = {"placer": {}, "duplicates": {}}
     for key in [key for key in stored if "." in key]:
         part, _, name = key.partition(".")

@@ -396,3 +396,25 @@ def test_photos_and_run_move_together_twice(place, tmp_path, capsys, refused):
         file.write("new00.png,a\nnew01.png,b\n")
     update.main(["--workdir=run", "--refit"])
     assert io.read_json(home / "run" / "results.json")["metrics"]["tree"]["ari"] is not None
+
+
+def test_labels_of_folders_stay(tmp_path):
+    """Another folder beside the first one makes no other classes."""
+    pictures, labels = toy.images(34, seed=2, channels=3)
+    toy.save_by_label(tmp_path / "photos", pictures[:24], labels[:24])
+    toy.save_by_label(tmp_path / "more", pictures[24:], labels[24:])
+    photos, run = str(tmp_path / "photos"), f"--workdir={tmp_path}/run"
+    images.main([photos, run, "--labels=folders", "--n-clusters=4", "--report=no", *QUICK])
+    before = records.read(tmp_path / "run")
+    update.main([run, str(tmp_path / "more"), "--report=no"])
+    after = records.read(tmp_path / "run")
+    assert after.label_names == before.label_names == ("0", "1", "2", "3")
+    wanted = [int(name.split("/")[1]) for name in after.names]
+    assert after.truth.tolist() == wanted
+    assert len(wanted) == 34
+    assert after.results["metrics"]["tree"]["ari"] is not None
+    toy.save(tmp_path / "photos", toy.images(35, channels=3)[0][34:], prefix="in none")
+    update.main([run, "--report=no"])
+    after = records.read(tmp_path / "run")
+    assert after.truth.tolist().count(-1) == 1
+    assert after.results["metrics"]["tree"]["ari"] is None

@@ -321,6 +321,22 @@ def test_several_folders_and_files(tmp_path, write):
         load(f"{tmp_path}/a\n{tmp_path}/nosuch")
 
 
+def test_a_folder_and_a_link_to_it_are_one(tmp_path, write):
+    for name in ("a/1.png", "a/sub/2.png", "b/3.png"):
+        write(name)
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    (tmp_path / "into").symlink_to(tmp_path / "a" / "sub")
+    (tmp_path / "again").symlink_to(tmp_path / "b")
+    (tmp_path / "b2").symlink_to(tmp_path / "b")
+
+    def names(*given):
+        return folder.find("\n".join(str(tmp_path / name) for name in given)).names
+
+    assert names("a", "link", "into") == ("a/1.png", "a/sub/2.png")
+    assert names("link", "a") == ("a/1.png", "a/sub/2.png")
+    assert names("again", "b2", "a/sub") == ("a/sub/2.png", "again/3.png")
+
+
 def test_a_zip_is_read_in_place(tmp_path, write):
     pictures = {name: write(name) for name in ("t/10.png", "t/2.png", "__MACOSX/t/._2.png")}
     with zipfile.ZipFile(tmp_path / "p.zip", "w", zipfile.ZIP_DEFLATED) as archive:
