@@ -51,6 +51,7 @@ VALUES = {
     "augment.affine.shift": 0.0,  # largest translation in pixels
     "augment.affine.shear": 0.0,  # largest one, y per x
     "augment.noise": 0.0,  # standard deviation of Gaussian noise, on the scale [0, 1]
+    "augment.more": (),  # modules of your own, whose augmentations follow, in this order
     # None, or a frozen network that embeds the images, on whose features the run trains, as in
     # configs/ncl_images.py: "lite2", a .safetensors file, or "hf:ORG/NAME"
     "encoder": placeholder(str),
@@ -67,8 +68,8 @@ VALUES = {
     "stages": ConfigDict(),
     # Workdir of a run, from whose network to start; None: from the start
     "init_from": placeholder(str),
-    # "resnet18", "resnet34", "resnet50", "efficientnet_lite2", "small", or
-    # "vit_small_patch16" etc.
+    # "resnet18", "resnet34", "resnet50", "efficientnet_lite2", "small", "vit_small_patch16" etc.,
+    # or a module of your own
     "network.name": "resnet34",
     "network.width": 64,  # channels of the first layer; of a ViT, columns of a token
     "network.stem": "cifar",  # or "imagenet", of a ResNet; None for other networks
@@ -85,7 +86,7 @@ VALUES = {
     "network.norm": "sync",
     "network.group": placeholder(int),  # None for "sync"
     "network.dtype": "auto",  # bfloat16 on TPU and GPU, float32 on CPU
-    # A file of cluster_jax/methods, whose `Config` has the other keys
+    # A file of cluster_jax/methods, or a module of your own, whose `Config` has the other keys
     "method.name": "byol",
     "method.decay": 0.996,  # of the target network's moving average at the first step
     "method.final_decay": 0.996,  # the same at the last step
@@ -95,7 +96,7 @@ VALUES = {
     # None, or the regularizer that NRCC adds to a method of two views: a section with the keys of
     # configs/nrcc_cifar10.py
     "nrcc": placeholder(ConfigDict),
-    "optimizer.name": "sgd",  # with momentum; or "lars", "adamw"
+    "optimizer.name": "sgd",  # with momentum; or "lars", "adamw", or a module of your own
     "optimizer.learning_rate": 0.05,  # its peak, for base_batch_size images
     # The rate is multiplied by train.batch_size * train.accumulate / base_batch_size; None: not
     "optimizer.base_batch_size": 256,
@@ -103,8 +104,13 @@ VALUES = {
     "optimizer.momentum": 0.9,  # of AdamW: beta_1
     # Rate of the predictor, in units of the others
     "optimizer.predictor_lr_multiplier": 10.0,
+    # Largest norm of the whole gradient, to which a longer one is scaled; None: any
+    "optimizer.clip_norm": placeholder(float),
     "optimizer.warmup": "50 epochs",  # duration of the linear rise of the rate
-    # Duration between divisions of the rate by ten; None: cosine decay to 0
+    # What follows the warm-up: a cosine or a line to 0, "linear_schedule", "constant_schedule",
+    # "piecewise_constant_schedule", or a module of your own
+    "optimizer.schedule": "cosine_decay_schedule",
+    # Duration between divisions of the rate by ten by the piecewise schedule; None for the others
     "optimizer.lr_decay_every": placeholder(str),
     "train.batch_size": 256,  # images of a step, on all devices together
     # Steps whose mean gradient makes one update of the parameters
@@ -136,7 +142,8 @@ VALUES = {
     # Number of its clusters; None: that of the labels, or without labels as found
     "eval.kmeans.n_clusters": placeholder(int),
     "eval.kmeans.metric": "euclidean",  # or "spherical"
-    "eval.knn": (5, 20, 100),  # numbers of neighbors of the k-NN accuracy
+    "eval.knn": (5, 20, 100),  # numbers of neighbors of the k-NN accuracy; (): it is skipped
+    "eval.metrics": (),  # modules of your own that score features and clusters
     # A linear classifier on the frozen features, scored on held-out images.
     "eval.linear_probe.epochs": 100,  # of its training
     "eval.linear_probe.learning_rate": 0.3,  # of its training

@@ -13,6 +13,7 @@ number of classes), 0.99 for both decays of the clusters, 10 epochs of warm-up o
 training split, the loss in both directions, heads that end without BatchNorm ("batch normalization"
 is printed, not where), the start of the predictor N(0, 0.01^2), 5 runs of k-means, and the cluster
 of an image as that of its key ((3) prints the query, (2), (7) and (8) have keys).
+Deviation: biases and BatchNorm do not decay; the paper's weight decay names no exception.
 Not comparable: the probe trains on rows scaled to a common length, so that its rate of 3.0 is not
 the paper's, and on views without augmentation.
 """

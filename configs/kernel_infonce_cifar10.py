@@ -13,6 +13,8 @@ not published: here the rate is SimCLR's for LARS, and the Gaussian corresponds 
 Guesses: CIFAR stem, SimCLR's augmentation for CIFAR, without blur (the paper has "the default" of
 PyTorch Lightning), 10 epochs of warm-up and a cosine (it has "LambdaLR"); of MoCo's form
 (method.queue) the loss in both directions.
+Deviation: biases and BatchNorm neither decay nor have LARS's adaptation; the paper names no
+exception.
 Not comparable: the probe trains on rows scaled to a common length, so that its rate is not the
 paper's, and on views without augmentation.
 """

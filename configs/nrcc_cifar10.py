@@ -15,10 +15,18 @@ blur, UMAP of 10 neighbors ("k as 5" in section 3.6.1 may mean these, or those o
 its positive sampling of NCC's sigma 0.001, which the paper does not mention. Guesses: the strengths
 of crop (at least 0.2 of the area) and jitter; UMAP's min_dist 0 and cosine distance; t-SNE's
 perplexity 10 (eval.n_neighbors).
-Deviations: 50 epochs of warm-up, as in NCC and the official code; the paper prints 50 updates,
-which is --config.optimizer.warmup="50 steps". The paper trains and scores on all 60,000 images; set
-data.split=train+test for that.
-Biases and BatchNorm do not decay; in NCC's CIFAR configurations they do.
+Deviations, each with the value that is printed:
+  - optimizer.warmup, 50 epochs as in NCC and the official code: "50 steps" (Appendix, "the initial
+    50 updates").
+  - data.split, the training images: train+test; the paper trains and scores on all 60,000.
+  - nrcc.initial_view, the image's own view a (Figure 5), whose gradient the method has already:
+    "random", any view of the batch (Algorithm 1).
+  - nrcc.reference, the projection of the other view, which is there already: (16) compares with the
+    image x_i itself, which is "clean" and costs a forward pass.
+  - nrcc.sghmc, the new momentum and a clipped gradient: see the comment on the constants.
+  - eval.features, the 512 columns of the backbone, f in section 3.6.2: the 256 columns of the
+    embedding by which section 3.6.1 judges a collapse are "projection".
+  - Biases and BatchNorm do not decay; in NCC's CIFAR configurations they do.
 The published SGHMC step is at least 96 % noise in amplitude; set nrcc.sghmc.normalize_gradient for
 a sampler that follows its gradient.
 """
@@ -46,7 +54,8 @@ NRCC = {
     # Network that embeds the sampled view: the moving average; or "online", the trained one, which
     # methods without an average need; or "target_predictor", the predictor after the average
     "branch": "target",
-    "sampler": "sghmc",  # of the third view; or "hmc", "monte_carlo", "noise", "augment"
+    # Of the third view; or "hmc", "monte_carlo", "noise", "augment", or a module of your own
+    "sampler": "sghmc",
     "initial_view": "own",  # what the sampler starts at; or "random", any view of the batch
     "reference": "other_view",  # what the potential compares with; or "clean", not augmented
     # Shorter side in pixels at which the view is sampled; None: that of the network's input

@@ -7,12 +7,15 @@ prepared by TFDS as array_record or, with --config.data.name=folder, a folder of
 --config.data.classes="(153, 200)" takes the images of these classes alone. Intended for a
 slice of 16 chips of TPU v5e (64 images per chip and step).
 
-From the paper: ResNet-50, 200 epochs, 224 pixels, tau 0.1, lambda 0.1, SGHMC's four constants.
-From NCC's paper, where this one gives no value: base rate 0.4 for 256 images times batch / 256,
-weight decay 1e-4, EMA 0.996, blur. Guesses: batch 1024, 10 epochs of warm-up.
+From the paper: ResNet-50, 200 epochs, 224 pixels, rate 0.05 x batch / 256 and ten times that for
+the predictor, tau 0.1, lambda 0.1, SGHMC's four constants.
+From NCC's paper, where this one gives no value: weight decay 1e-4, EMA 0.996, blur.
 Guess: the strengths of crop (at least 0.2 of the area) and jitter.
-Deviation: images are decoded to the central square of 256 pixels, after resizing the short side to
-256, and random crops are taken from that square; the paper takes them from the whole image.
+Deviations, each with the value that is printed, beside those of `nrcc_cifar10`:
+  - train.batch_size, 1024 for 16 chips: 256 (Appendix), at four times the steps.
+  - optimizer.warmup, 10 epochs: "50 steps".
+  - Images are decoded to the central square of 256 pixels, after resizing the short side to 256,
+    and random crops are taken from that square; the paper takes them from the whole image.
 """
 
 from cluster_jax.core.config import derived
@@ -25,6 +28,6 @@ get_config = derived(
     augment={**AUGMENT, "blur": {"probability": 0.5, "kernel": 23}},
     network={"name": "resnet50", "stem": "imagenet"},
     nrcc={"like": "nrcc_cifar10"},
-    optimizer={"learning_rate": 0.4, "weight_decay": 1e-4, "warmup": "10 epochs"},
+    optimizer={"weight_decay": 1e-4, "warmup": "10 epochs"},
     train={"batch_size": 1024, "duration": "200 epochs", "checkpoint_every": 2500},
 )

@@ -152,7 +152,6 @@ def test_missing_and_spare_keys_are_named(tmp_path):
         ("augment", {"mean": (0.5,) * 3, "std": (0.2,) * 3}, "channels"),
         ("eval", {"n_init": 0}, r"eval\.n_init must be at least 1"),
         ("eval", {"n_clusters": 3}, "eval.n_clusters must be left out for GridShift"),
-        ("eval", {"knn": ()}, r"eval\.knn must hold at least one"),
         ("data", {"dir": "nowhere.npz"}, "nowhere.npz"),
         ("eval", {"method": "kmeans"}, "eval.method must be .*, or a module .*; got 'km"),
         ("eval", {"method": "tree", "bandwidth": "0.5"}, "'auto' for the method"),

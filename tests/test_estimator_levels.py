@@ -31,6 +31,7 @@ OVERRIDES = {
     "eval.n_init": 1,
     "eval.reduce": "pca",
     "network.width": 32,
+    "optimizer.warmup": "0 steps",
     "train.duration": "1 step",
 }
 

@@ -18,6 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 GUIDE = sorted(ROOT.glob("experiments/guide/*.md"))
 PAGES = (README, ROOT / "experiments" / "README.md", *GUIDE)
+ALL = sorted({*ROOT.glob("*.md"), *ROOT.glob("experiments/**/*.md")})
 
 
 def _blocks(heading):
@@ -94,7 +95,7 @@ def test_a_loss_in_a_loop_of_ones_own(keys):
 def test_pages_are_no_longer_than_they_are_to_be():
     words = [len(page.read_text().split()) for page in PAGES[1:]]
     assert words[0] <= 1500
-    assert sum(words[1:]) <= 6200
+    assert sum(words[1:]) <= 7000
     assert len((ROOT / "CONTRIBUTING.md").read_text().splitlines()) <= 120
 
 
@@ -127,7 +128,7 @@ def _anchors(page):
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.stem}")
+@pytest.mark.parametrize("page", ALL, ids=lambda page: f"{page.parent.name}/{page.stem}")
 def test_links_lead_somewhere(page):
     """Of links inside the project, also those to a heading of a page."""
     links = re.findall(r"\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"", page.read_text())

@@ -15,7 +15,7 @@ from cluster_jax.clustering.tree import by_size
 from cluster_jax.core import outside
 from cluster_jax.core.checks import InputError
 
-HAVING = ", with a function fit"
+NEEDS = ("fit",)
 
 
 def check(key: str, name: str, choices: Sequence[str]) -> None:
@@ -27,18 +27,9 @@ def check(key: str, name: str, choices: Sequence[str]) -> None:
         key: the flag, or the key of a config, that has the value `name`; for messages.
         name: a clusterer of the package, or a module as Python imports it, such as `folder.file`.
         choices: the clusterers of the package.
-
-    Example:
-        >>> check("--method", "math", ("tree",))
-        Traceback (most recent call last):
-        cluster_jax.core.checks.InputError: --method must be one of 'tree', or a module of your \
-own, with a function fit; got 'math', which has none
     """
-    if name in choices:
-        return
-    module = outside.module(key, name, choices, HAVING)
-    if not callable(getattr(module, "fit", None)):
-        raise InputError(f"{outside.must(key, choices, HAVING)}; got {name!r}, which has none")
+    if name not in choices:
+        outside.module(key, name, choices, NEEDS)
 
 
 def fit(name: str, x: NDArray, n_clusters: int | None, seed: int) -> tuple[NDArray, int]:
@@ -68,7 +59,7 @@ def fit(name: str, x: NDArray, n_clusters: int | None, seed: int) -> tuple[NDArr
         >>> fit("signs", np.array([[-1.0], [2.0], [0.0], [3.0]]), None, 0)
         (array([2, 0, 1, 0]), 2)
     """
-    module = outside.module("method", name, (), HAVING)
+    module = outside.module("method", name, (), NEEDS)
     labels = np.asarray(module.fit(x, n_clusters, seed))
     if labels.shape != (len(x),) or labels.dtype.kind not in "iu":
         raise InputError(
@@ -100,4 +91,5 @@ def file_hash(name: str, choices: Sequence[str]) -> dict[str, str | None]:
     """
     if name in choices:
         return {}
-    return {"clusterer_file": outside.digest(outside.module("method", name, choices, HAVING))}
+    check("method", name, choices)
+    return {"clusterer_file": outside.digest(name)}

@@ -22,6 +22,20 @@ def warmup_cosine(peak: float, warmup: int, total: int, end: float = 0.0) -> Sch
     return _after_warmup(peak, warmup, lambda step: fall(step - warmup))
 
 
+def warmup_linear(peak: float, warmup: int, total: int, end: float = 0.0) -> Schedule:
+    """Makes a schedule: linear warm-up as in `warmup_cosine`, then a line to `end`."""
+
+    def fall(step: Array) -> Array:
+        return peak + (end - peak) * jnp.clip((step - warmup) / max(total - warmup, 1), 0, 1)
+
+    return _after_warmup(peak, warmup, fall)
+
+
+def warmup_constant(peak: float, warmup: int) -> Schedule:
+    """Makes a schedule: linear warm-up as in `warmup_cosine`, then `peak`."""
+    return _after_warmup(peak, warmup, lambda step: jnp.full_like(step, peak))
+
+
 def warmup_drops(peak: float, warmup: int, every: int) -> Schedule:
     """Makes a schedule: linear warm-up as in `warmup_cosine`, a tenth after each `every` steps.
 

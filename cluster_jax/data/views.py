@@ -10,11 +10,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from cluster_jax.core import checks
+from cluster_jax.core import checks, outside
 from cluster_jax.core.checks import BelowOne, Count, Fraction, InputError, NonNegative, Positive
 from cluster_jax.data import augment
 
 View = Callable[[Array, Array], Array]
+NEEDS = ("augment",)  # what a module of `augment.more` defines
+_KEYS = 6  # random keys of the augmentations of the package; those of `augment.more` follow
 
 
 class Augment(NamedTuple):
@@ -168,6 +170,8 @@ class AugmentConfig:
         solarize: solarization.
         affine: random affine map.
         noise: standard deviation of Gaussian noise on the scale [0, 1], before standardization.
+        more: modules of one's own: the function `augment(key, image)` of each changes a float image
+            `[size, size, C]`, on the scale [0, 1], after all others and before standardization.
     """
 
     size: Count
@@ -181,6 +185,7 @@ class AugmentConfig:
     solarize: SolarizeConfig | None
     affine: AffineConfig | None
     noise: NonNegative
+    more: tuple[Annotated[str, outside.named((), *NEEDS)], ...]
 
     def __post_init__(self) -> None:
         if self.blur is not None:
@@ -189,22 +194,28 @@ class AugmentConfig:
 
 
 def make(config: AugmentConfig) -> Augment:
-    """Makes the augmentation: crop, flip, jitter, gray, blur, solarization, affine map, noise.
+    """Makes the augmentation: crop, flip, jitter, gray, blur, solarization, affine map, noise, own.
 
     Each augmentation has its own random numbers, so turning one off does not change the others. The
     functions raise an `InputError` for an image of another number of channels than `mean` or `std`.
 
     Raises:
         ValueError: `mean` or `std` is None.
+        InputError: a module of `more` cannot be imported.
     """
     if config.mean is None or config.std is None:
         raise ValueError("augment.mean and augment.std must be measured first; got None")
     standardized = partial(_standardized, config.mean, config.std)
+    more = tuple(outside.module("augment.more", name, (), NEEDS).augment for name in config.more)
 
     def view(number: int, section: AugmentConfig, key: Array, image: Array) -> Array:
         blurred = _probability(config.blur, number)
         solarized = _probability(config.solarize, number)
-        return standardized(_augmented(section, key, _to_float(image), blurred, solarized))
+        x = _augmented(section, key, _to_float(image), blurred, solarized)
+        keys = jax.random.split(key, _KEYS + len(more))[_KEYS:]
+        for name, function, own_key in zip(config.more, more, keys, strict=True):
+            x = _changed(name, function, own_key, x)
+        return standardized(x)
 
     def small(crops: SmallCropConfig) -> View:
         ratio = (3 / 4, 4 / 3) if config.crop is None else config.crop.ratio
@@ -214,6 +225,21 @@ def make(config: AugmentConfig) -> Augment:
 
     clean = make_clean(config.size, config.mean, config.std)
     return Augment(partial(view, 0, config), partial(view, 1, config), clean, small)
+
+
+def _changed(name: str, function: View, key: Array, image: Array) -> Array:
+    """Returns an image that a module of `augment.more` has changed.
+
+    Raises:
+        InputError: it returns something else than floats of the same shape.
+    """
+    changed = jnp.asarray(function(key, image))
+    if changed.shape != image.shape or not jnp.issubdtype(changed.dtype, jnp.floating):
+        raise InputError(
+            f"augment of augment.more {name} must return a float image {list(image.shape)}; got "
+            f"{changed.dtype}{list(changed.shape)}"
+        )
+    return changed.astype(image.dtype)
 
 
 def make_clean(size: int, mean: Sequence[float], std: Sequence[float]) -> Callable[[Array], Array]:
@@ -243,7 +269,7 @@ def _augmented(
 
     `blurred` and `solarized` are the probabilities of blur and solarization in this view.
     """
-    chance_key, crop_key, jitter_key, blur_key, affine_key, noise_key = jax.random.split(key, 6)
+    chance_key, crop_key, jitter_key, blur_key, affine_key, noise_key = jax.random.split(key, _KEYS)
     draws = jax.random.uniform(chance_key, (5,))
     flip_draw, jitter_draw, gray_draw, blur_draw, solarize_draw = draws
     crop = config.crop

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.core import arrays
-from cluster_jax.evaluation import clusters
+from cluster_jax.evaluation import clusters, own
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import EvalConfig
 from cluster_jax.metrics import knn
@@ -22,7 +22,8 @@ class Evaluation(NamedTuple):
     Attributes:
         metrics: `{METHOD: {...}, "kmeans": {...}, "knn": {...}, ...}`, where METHOD is
             `eval.method`, "gridshift" or "tree" (see `clusters.run_gridshift` and
-            `clusters.run_tree`). Scores that need labels are None without labels.
+            `clusters.run_tree`), and "own" has the numbers of the config's own metrics. Scores that
+            need labels are None without labels.
         kmeans_labels: int32 `[n]`, clusters by k-means.
     """
 
@@ -63,7 +64,8 @@ def evaluate(
     accuracies: Mapping[int, float | None] = {}
     probe: Mapping[int, float | None] = {}
     if true_labels is not None:
-        accuracies = knn.knn_accuracy(x, true_labels, n_neighbors=config.knn)
+        if config.knn:
+            accuracies = knn.knn_accuracy(x, true_labels, n_neighbors=config.knn)
         # To hold out a part of each class, the probe needs a class of two images.
         possible = test is not None or np.bincount(true_labels).max() > 1
         if config.linear_probe is not None and possible:
@@ -78,4 +80,6 @@ def evaluate(
         "linear_probe_top_5": probe.get(5),
         "collapse": {name: collapse(f) for name, f in embedding.items()},
     }
+    if config.metrics:
+        metrics["own"] = own.scores(config.metrics, x, true_labels, clustering.cluster_labels)
     return Evaluation(metrics, kmeans_labels.astype(np.int32))

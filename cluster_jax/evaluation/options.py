@@ -18,6 +18,7 @@ from cluster_jax.core.arrays import numeric
 from cluster_jax.core.checks import Count, InputError
 from cluster_jax.core.config import parse_section
 from cluster_jax.core.names import counted
+from cluster_jax.evaluation import own
 from cluster_jax.metrics.probe_settings import ProbeSettings
 
 FEATURES = ("backbone", "projection")
@@ -42,7 +43,7 @@ def parse_bandwidth(name: str, bandwidth: float | str) -> float | str:
 
 def _one_of(choices: tuple[str, ...]) -> Any:
     # A run that is read needs no module: it has the clusters.
-    return functools.partial(outside.check, choices=choices, having=custom.HAVING)
+    return outside.named(choices, *custom.NEEDS)
 
 
 Clusterer = Annotated[str, _one_of(CLUSTERINGS)]
@@ -145,7 +146,8 @@ class EvalConfig(ClusterOptions):
         features: which features are clustered, `"backbone"` or `"projection"`.
         batch_size: number of images in a forward pass of the embedding.
         kmeans: settings of the k-means beside `method`, with `n_init` runs.
-        knn: numbers of neighbors for k-NN accuracy.
+        knn: numbers of neighbors for k-NN accuracy; (): it is skipped.
+        metrics: modules of one's own that score features and clusters, see `evaluation.own`.
         linear_probe: settings of the linear probe; None: it is skipped.
     """
 
@@ -158,12 +160,8 @@ class EvalConfig(ClusterOptions):
     batch_size: Count
     kmeans: KMeansConfig
     knn: tuple[Count, ...]
+    metrics: tuple[Annotated[str, outside.named((), *own.NEEDS)], ...]
     linear_probe: ProbeSettings | None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.knn:
-            raise InputError("eval.knn must hold at least one number of neighbors; got none")
 
 
 def resolve(

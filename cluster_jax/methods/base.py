@@ -341,11 +341,6 @@ def build(name: str, config: MethodConfig, context: MethodContext) -> TwoView | 
     return _module(name).make(context, config)
 
 
-def digest(name: str) -> str | None:
-    """Hashes (SHA-256) the file of a method outside of the package; None for others."""
-    return None if name in names() else outside.digest(_module(name))
-
-
 def parse_term(name: str, values: Mapping[str, Any]) -> MethodConfig:
     """Parses the `TermConfig` of the method `name`.
 
@@ -373,10 +368,9 @@ def _module(name: str) -> Any:
     """Imports the module of a method."""
     if name in names():
         return importlib.import_module(f"cluster_jax.methods.{name}")
-    module = outside.module("method.name", name, names())
-    if not dataclasses.is_dataclass(getattr(module, "Config", None)) or not hasattr(module, "make"):
-        must = outside.must("method.name", names(), ", with a dataclass Config and a function make")
-        raise InputError(f"{must}; got {name!r}, which has not both")
+    module = outside.module("method.name", name, names(), ("Config", "make"))
+    if not dataclasses.is_dataclass(module.Config):
+        raise InputError(f"Config of method.name {name} must be a dataclass; got {module.Config!r}")
     return module
 
 

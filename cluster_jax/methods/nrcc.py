@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from cluster_jax.core import checks, collectives
-from cluster_jax.core.checks import Fraction, NonNegative, Positive
+from cluster_jax.core import checks, collectives, outside
+from cluster_jax.core.checks import Fraction, InputError, NonNegative, Positive
 from cluster_jax.core.collectives import Axis
 from cluster_jax.data.batches import Batch
 from cluster_jax.data.views import Augment
@@ -24,6 +24,8 @@ from cluster_jax.samplers.sghmc import sghmc
 
 # Largest number of a sampler's steps. They are unrolled; each takes a second or more to compile.
 UNROLLED = 200
+SAMPLERS = ("sghmc", "hmc", "monte_carlo", "noise", "augment")
+NEEDS = ("sample",)  # what a sampler's module of one's own defines
 Iterations = Annotated[int, functools.partial(checks.whole, least=1, most=UNROLLED)]
 
 
@@ -88,8 +90,9 @@ class NRCCConfig:
         branch: network that embeds the sampled view: `"target"`, `"target_predictor"` or
             `"online"` (the online projection; Figure 4 (a) draws the predictor as well). The
             embedding is a constant. A method without target network only has `"online"`.
-        sampler: how the view is drawn: `"sghmc"`, `"hmc"`, `"monte_carlo"`, `"noise"` or
-            `"augment"` (a third augmented view, Table 2).
+        sampler: how the view is drawn: `"sghmc"`, `"hmc"`, `"monte_carlo"`, `"noise"`, `"augment"`
+            (a third augmented view, Table 2), or a module of one's own with a function `sample`,
+            see `cluster_jax.samplers`.
         initial_view: the sampler starts at the image's own view a (`"own"`, Figure 5) or at a
             random one of the 2n views of the batch (`"random"`, Algorithm 1, which prints 2(n-2)).
         reference: x_i of (16): the `"other_view"` of the same image, or the image without
@@ -109,7 +112,7 @@ class NRCCConfig:
     anchor_layer: Literal["projection", "prediction"]
     include_own_view: bool
     branch: Literal["target", "target_predictor", "online"]
-    sampler: Literal["sghmc", "hmc", "monte_carlo", "noise", "augment"]
+    sampler: Annotated[str, outside.named(SAMPLERS, *NEEDS)]
     initial_view: Literal["own", "random"]
     reference: Literal["other_view", "clean"]
     resolution: Annotated[int, functools.partial(checks.whole, least=2)] | None
@@ -132,8 +135,11 @@ def with_nrcc(base: TwoView, config: NRCCConfig) -> Method:
         config: hyper-parameters of NRCC.
 
     Raises:
-        InputError: the method does not have the config's branch or anchor layer.
+        InputError: the method does not have the config's branch or anchor layer, or the sampler
+            cannot be imported.
     """
+    if config.sampler not in SAMPLERS:
+        outside.module("nrcc.sampler", config.sampler, SAMPLERS, NEEDS)
     checks.one_of("nrcc.branch for this method", config.branch, base.branches)
     checks.one_of("nrcc.anchor_layer for this method", config.anchor_layer, base.anchor_layers)
     return methods.as_method(base, functools.partial(_regularizer, base.augment, config))
@@ -200,7 +206,7 @@ def _sample(
     if config.resolution is not None:
         view = _resize(view, inputs.images.shape[1:3])
     metrics = {"gradient_share": info.gradient_share.mean()}
-    if config.sampler == "hmc":
+    if config.sampler not in ("sghmc", "monte_carlo", "noise"):
         metrics["acceptance_rate"] = info.acceptance_rate.mean()
     return view, metrics
 
@@ -208,9 +214,11 @@ def _sample(
 def _follow_gradient(
     config: NRCCConfig, keys: Array, initial: Array, inputs: SamplerInputs, reference: Array
 ) -> tuple[Array, samplers.SamplerInfo]:
-    """Runs SGHMC or HMC from the images `initial`."""
+    """Runs SGHMC, HMC or a sampler of one's own from the images `initial`."""
     potential_fn = samplers.POTENTIALS[config.potential]
     potential_and_grad = samplers.similarity_potential(inputs.project, reference, potential_fn)
+    if config.sampler not in SAMPLERS:
+        return _own_sample(config.sampler, keys, initial, potential_and_grad)
     values = dataclasses.asdict(getattr(config, config.sampler))
     iterations = values.pop("iterations")
     start = None
@@ -223,6 +231,26 @@ def _follow_gradient(
         start = potential, inputs.vjp_fn(gradient)
     sampler = (sghmc if config.sampler == "sghmc" else hmc)(potential_and_grad, **values)
     return samplers.sample(sampler, keys, initial, start, iterations=iterations)
+
+
+def _own_sample(
+    name: str, keys: Array, images: Array, potential_and_grad: samplers.PotentialAndGrad
+) -> tuple[Array, samplers.SamplerInfo]:
+    """Samples views by a module of one's own.
+
+    Raises:
+        InputError: it returns something else than views like the images, and `SamplerInfo`.
+    """
+    drawn = outside.module("nrcc.sampler", name, SAMPLERS, NEEDS).sample(
+        keys, images, potential_and_grad
+    )
+    must = f"sample of nrcc.sampler {name} must return views {list(images.shape)} and a SamplerInfo"
+    if not (isinstance(drawn, tuple) and len(drawn) == 2):
+        raise InputError(f"{must}; got a {type(drawn).__name__}")
+    view, info = drawn
+    if jnp.shape(view) != images.shape or not isinstance(info, samplers.SamplerInfo):
+        raise InputError(f"{must}; got {list(jnp.shape(view))} and a {type(info).__name__}")
+    return lax.stop_gradient(view), info
 
 
 def _resize(images: Array, size: Sequence[int]) -> Array:

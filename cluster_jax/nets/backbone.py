@@ -1,8 +1,9 @@
 """The interface of a backbone family, and the lookup of a backbone by name.
 
-A family is a file of `nets/backbones` that defines `NAMES`, its values of `network.name`,
-`make(name, *, width, stem) -> Backbone`, and `STEMS`, its values of `network.stem`, if it has
-several. A new family needs no other change.
+A family defines `make(name, *, width, stem) -> Backbone`, and `STEMS`, its values of
+`network.stem`, if it has several. It is a file of `nets/backbones` that also defines `NAMES`, its
+values of `network.name`; or a module outside of the package, whose name is that value. All names
+here without an underscore are public, for backbones of one's own, too.
 """
 
 import functools
@@ -17,7 +18,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.ad_checkpoint import checkpoint_name
 
-from cluster_jax.core import checks
+from cluster_jax.core import checks, outside
 
 ENTERED = "block_input"  # the name of what enters a block
 kaiming = nn.initializers.variance_scaling(2.0, "fan_out", "normal")
@@ -88,15 +89,18 @@ def make(name: str, *, width: int, stem: str | None) -> Backbone:
     """Makes the backbone `name`.
 
     Args:
-        name: one of `names()`.
+        name: one of `names()`, or a module of one's own as Python imports it.
         width: channels of the first layer.
         stem: variant of the first layers, for a family that has several; else None.
 
     Raises:
-        InputError: unknown backbone or stem.
+        InputError: unknown backbone or stem (`outside.MissingModule`: no such module).
     """
-    checks.one_of("network.name", name, names())
-    family = _families()[name]
+    family = _families().get(name)
+    if family is None:
+        # Three of each family: a message with all Vision Transformers would be cut.
+        some = [name for each in dict.fromkeys(_families().values()) for name in each.NAMES[:3]]
+        family = outside.module("network.name", name, some, ("make",))
     checks.one_of(f"network.stem of {name}", stem, getattr(family, "STEMS", (None,)))
     return family.make(name, width=width, stem=stem)
 

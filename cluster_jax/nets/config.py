@@ -50,8 +50,9 @@ class NetworkConfig:
     The defaults are for Python code; a config states every value.
 
     Attributes:
-        name: "resnet18", "resnet34", "resnet50", "efficientnet_lite2", "small", or a Vision
-            Transformer such as "vit_small_patch16" or "vit_small_patch14_reg4".
+        name: "resnet18", "resnet34", "resnet50", "efficientnet_lite2", "small", "mlp", a Vision
+            Transformer such as "vit_small_patch16" or "vit_small_patch14_reg4", or a module of
+            one's own with the function `make` of a family, see `nets.backbone`.
         width: channels of the first layer; 64 gives the published ResNets. The published width is
             the only one of EfficientNet-Lite2, 32, and of a Vision Transformer, 192, 384, 768 or
             1024.

@@ -151,6 +151,7 @@ def run_table(results: Mapping[str, Any]) -> str:
     elif data["name"] == "folder" and not results["provenance"].get("steps"):
         noun, group = "photos", "group"
     entries = {name: metrics.get(name) for name in ("knn", "linear_probe", "gradient_share")}
+    entries |= metrics.get("own", {})
     entries |= {"images_per_second": results.get("images_per_second")}
     is_clear = shown(metrics) == "tree" and scores.get("verdict") == "clear"
     sentences = [f"The {group}s are clearly apart." if is_clear else verdict(scores, noun, group)]

@@ -18,8 +18,8 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.devices import say
 from cluster_jax.data import folder as image_files
 from cluster_jax.data.datasets import Dataset
+from cluster_jax.evaluation import own
 from cluster_jax.evaluation.options import FINDERS
-from cluster_jax.methods import base as methods
 from cluster_jax.report import summary
 from cluster_jax.runs import finish, page, photos, start, trainings
 from cluster_jax.runs import run as records
@@ -29,7 +29,7 @@ from cluster_jax.runs.run import Run
 from cluster_jax.runs.store import Store
 from cluster_jax.training import checkpoint
 from cluster_jax.training.build import Inputs
-from cluster_jax.training.config import AnyConfig, PhotosConfig, RunConfig, parse_config
+from cluster_jax.training.config import AnyConfig, PhotosConfig, RunConfig, own_files, parse_config
 from cluster_jax.training.progress import read_log
 
 
@@ -97,9 +97,10 @@ def _run(
         checks.local(workdir)
     parsed = parse_config(workdirs.with_absolute_paths(parsed.values), name)
     finished = workdirs.claim(workdir, parsed.values)
-    if is_first and isinstance(parsed, RunConfig):
-        _warn_of_an_edit(parsed.method.name, workdir)
+    if is_first:
+        _warn_of_an_edit(parsed, workdir)
     custom.check("eval.method", parsed.eval.method, FINDERS)
+    own.check(parsed.eval.metrics)
     difference = "" if finished is None else _difference(parsed, finished, workdir)
     is_same = finished is not None and not difference
     files = {workdirs.IMAGES, workdirs.TRAIN_EMBEDDING}
@@ -184,6 +185,10 @@ def _difference(config: AnyConfig, finished: Mapping[str, Any], workdir: epath.P
     file = custom.file_hash(config.eval.method, FINDERS)
     if not differing and not file.items() <= used.items():
         changed = f"the file of {config.eval.method} has changed: the images are clustered again"
+    if not (differing or changed) and own.files(config.eval.metrics) != used.get(
+        "metric_files", {}
+    ):
+        changed = "a file of eval.metrics has changed: the clusters are scored again"
     if changed and finished["updates"]:
         raise InputError(
             f"{workdir} was updated, so that its clusters must stay; it has {differing or changed}"
@@ -192,16 +197,18 @@ def _difference(config: AnyConfig, finished: Mapping[str, Any], workdir: epath.P
     return changed
 
 
-def _warn_of_an_edit(method: str, workdir: epath.Path) -> None:
-    """Warns if the file of a user-defined method has changed since the run began."""
-    digest = methods.digest(method)
+def _warn_of_an_edit(config: AnyConfig, workdir: epath.Path) -> None:
+    """Warns if the file of a module of one's own has changed since the run began."""
+    files = own_files(config)
     file = workdir / workdirs.IMAGES
-    if digest is None or not file.exists():
+    if not files or not file.exists():
         return
-    if workdirs.read_values(file).get("method", digest) != digest:
+    begun = workdirs.read_values(file).get("code", files)
+    changed = ", ".join(name for name in files if begun.get(name) != files[name])
+    if changed:
         checks.warn(
-            f"the file of method.name {method} has changed since the run in {workdir} began, and "
-            "what is done stays as it was: to train with it as it is now, choose another --workdir"
+            f"the code of {changed} has changed since the run in {workdir} began, and what is done "
+            "stays as it was: to train with it as it is now, choose another --workdir"
         )
 
 

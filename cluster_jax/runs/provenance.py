@@ -12,6 +12,7 @@ from cluster_jax import __version__
 from cluster_jax.clustering import custom
 from cluster_jax.core.names import counted
 from cluster_jax.data.datasets import Dataset
+from cluster_jax.evaluation import own
 from cluster_jax.evaluation.options import FINDERS, EvalConfig
 from cluster_jax.nets import pretrained
 from cluster_jax.report import summary
@@ -69,6 +70,7 @@ def describe(
             "kmeans": kmeans,
         },
         **custom.file_hash(finder, FINDERS),
+        **({"metric_files": own.files(section.metrics)} if section.metrics else {}),
         "bandwidth": bandwidth if finder == "gridshift" else None,
         "seed": config.seed,
         "devices": f"{jax.device_count()} x {jax.devices()[0].device_kind}",

@@ -24,11 +24,10 @@ from cluster_jax.data import images, thumbnails
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import FACTS
 from cluster_jax.encoding.embed import Batch, Parts, readable_rows
-from cluster_jax.methods import base as methods
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.training import build
 from cluster_jax.training.build import Inputs
-from cluster_jax.training.config import AnyConfig, PhotosConfig, RunConfig
+from cluster_jax.training.config import AnyConfig, PhotosConfig, own_files
 
 FEATURES = "features.npy"
 _PICTURES = re.compile(r"pictures-([0-9]+)\.npz")
@@ -288,11 +287,9 @@ def begin(store: Store, inputs: Inputs[AnyConfig], encoder: Mapping[str, Any]) -
     config = inputs.config
     workdir = store.workdir
     io.write_json(workdir / workdirs.CONFIG, config.values)
-    digest = methods.digest(config.method.name) if isinstance(config, RunConfig) else None
-    code = {} if digest is None else {"method": digest}
     described = {
         "config": config.name,
-        **code,
+        "code": own_files(config),
         **store.recorded,
         **store.images,
         **build.describe_images(inputs),

@@ -14,6 +14,7 @@ from etils import epath
 from cluster_jax.core import buckets, devices
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.devices import say
+from cluster_jax.core.outside import MissingModule
 from cluster_jax.data import tfds
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.encoding.embed import Parts, embed, forward_of
@@ -329,10 +330,9 @@ def read_config(workdir: epath.Path) -> AnyConfig:
     values = workdirs.read_values(workdir / workdirs.CONFIG)
     try:
         return parse_config(values)
+    except MissingModule:
+        raise
     except InputError as error:
-        method = values.get("method", {}).get("name")
-        if method is not None and method not in methods.names():  # a module that is missing here
-            raise
         raise workdirs.older_version(workdir, error) from error
 
 

@@ -30,6 +30,15 @@ forward pass.
 where the samples are to follow the density. **`monte_carlo`** is a random walk without gradients,
 the cheapest: take it as a control, since what `sghmc` gains over it is due to the potential. Both
 are peers in NRCC's Table 8, which does not specify them further.
+
+**A sampler of one's own** is a module with a function
+`sample(keys, images, potential_and_grad) -> views, SamplerInfo`, whose name is the value of
+`nrcc.sampler`; `experiments/guide/own_parts.md` shows Langevin dynamics. For it are
+`standard_normal`, noise by a key per image; `shape_gradient`, which clips and normalizes, as
+`normalize_by_rms` does; `norm_ratio`, for the gradient's share of the displacement, and
+`gradient_share`, the same between two states; `expand_like` and `sum_of_squares` for one number per
+image; and `repeat`, for loops that are compiled step by step. Or it makes a `Sampler`, and passes
+it to `sample`.
 """
 
 import lazy_loader

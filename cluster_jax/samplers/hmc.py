@@ -111,8 +111,8 @@ def _uniform(keys: Array, like: Array, index: Array | int) -> Array:
 def hmc(
     potential_and_grad: PotentialAndGrad[Position],
     *,
-    leapfrog_steps: int,
-    step_size: Array | float,
+    leapfrog_steps: int = 1,
+    step_size: Array | float = 0.05,
     clip: Array | float | None = None,
     normalize_gradient: bool = False,
     unroll: bool = True,
@@ -146,7 +146,7 @@ def hmc(
         ValueError: a value is out of range.
 
     Source: Duane et al. 1987; a baseline in NRCC's Table 8, which gives no step size and no number
-    of steps, so that these have no default.
+    of steps. The defaults are those of the configs: one leapfrog step of the length of SGHMC's.
 
     Example:
         >>> import jax, jax.numpy as jnp

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from ml_collections import ConfigDict
 
-from cluster_jax.core import checks, io
+from cluster_jax.core import checks, io, outside
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import check_keys, parse_section
 from cluster_jax.data.datasets import DataConfig
@@ -15,11 +15,12 @@ from cluster_jax.data.features import FeatureViewsConfig
 from cluster_jax.data.views import AugmentConfig
 from cluster_jax.discovery.splits import NovelConfig
 from cluster_jax.evaluation.options import EvalConfig
-from cluster_jax.methods import base, ncl
+from cluster_jax.methods import base, ncl, nrcc
 from cluster_jax.methods.base import MethodConfig
 from cluster_jax.methods.nrcc import NRCCConfig
-from cluster_jax.nets import pretrained
+from cluster_jax.nets import backbone, pretrained
 from cluster_jax.nets.config import NetworkConfig
+from cluster_jax.training import optim
 from cluster_jax.training.optim import OptimizerConfig
 from cluster_jax.training.state import TrainConfig
 
@@ -162,6 +163,27 @@ class RunConfig(Config):
 
 # The config of a run on images.
 AnyConfig = RunConfig | PhotosConfig
+
+
+def own_files(config: AnyConfig) -> dict[str, str | None]:
+    """Returns the SHA-256 of the file of each module of one's own by which images become features.
+
+    They are the methods, backbones, optimizers, schedules, samplers and augmentations of a training
+    and its stages, by the name of the module, for what is not part of the package; the hash is None
+    if the module has no file. The modules are imported.
+    """
+    if not isinstance(config, RunConfig):
+        return {}
+    names = set[str]()
+    for stage in (config, *config.stages.values()):
+        names |= {stage.method.name} - {*base.names()}
+        names |= {stage.network.name} - {*backbone.names()}
+        names |= {stage.optimizer.name} - {*optim.NAMES}
+        names |= {stage.optimizer.schedule} - {*optim.SCHEDULES}
+        names |= {*stage.augment.more}
+        if stage.nrcc is not None and stage.nrcc.weight:
+            names |= {stage.nrcc.sampler} - {*nrcc.SAMPLERS}
+    return {name: outside.digest(name) for name in sorted(names)}
 
 
 def config_json(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:

@@ -102,9 +102,9 @@ def objective(config, params, encoded, model_state, step, key, axis):
 # | `network.predictor` | None, or for `predicts=True` a section; `network.projector` is the head of the projections: linear, BatchNorm, ReLU, linear, not scaled to length one. A head of your own takes `encoded.representations`; NRCC and `eval.features=projection` stay with the projector |
 # | `nrcc.weight` | 0: no NRCC. Start with 0.05: with 0.5, which most configs of the digits have, SwAV collapses there. The paper's is 0.1 |
 # | `nrcc.branch` | which network embeds the sampled view: `"online"`, the one that is trained; with `encoders.momentum` also `"target"`, its average |
-# | `optimizer.warmup` | of the learning rate alone; a longer one than `train.duration` is cut to a tenth of it |
+# | `optimizer.warmup` | of the learning rate alone; shorter than `train.duration` |
 # | `eval.features` | what is clustered, by the network that is kept: `"backbone"` `[n, f]` or `"projection"` `[n, d]` |
-# | `optimizer` | SGD, LARS or AdamW with one learning rate and one weight decay; no clipping of gradients, and no parameter is left out but through `after` |
+# | `optimizer` | SGD, LARS, AdamW or [your own](../guide/own_parts.md#an-optimizer-lionpy); `clip_norm` clips gradients, `schedule` is what follows the warm-up; no parameter is left out but through `after` |
 # | `train.accumulate` | batches for one update of the parameters: `step` counts batches, `update` and the average of `encoders.momentum` count updates |
 
 # %%
@@ -134,7 +134,8 @@ def get_config():
 # cluster-jax predict --workdir=run --images=DIR
 # ```
 #
-# For a first try: `--config.train.duration="5 steps" --config.train.log_every=1`. The first losses
+# For a first try: `--config.train.duration="5 steps" --config.optimizer.warmup="1 step"
+# --config.train.log_every=1`. The first losses
 # in `metrics.jsonl` are then the same, up to rounding, after `JAX_NUM_CPU_DEVICES=1` and `=2`.
 # After Ctrl-C (exit code 75) the same command goes on. After an edit of the file choose another
 # `--workdir`: a run knows its config, and warns that the code has changed.
@@ -243,8 +244,11 @@ print(f"{labels.max() + 1} clusters, accuracy {accuracy(digits.target, labels):.
 # replaces `encode`, or returns a `base.Method`, whose `loss` gets the images
 # ([rotation.py](../../cluster_jax/methods/rotation.py)); NRCC takes a `TwoView` only.
 #
-# A whole method with prototypes and small crops is [SwAV](../../cluster_jax/methods/swav.py). What
-# else a method in the package has says [CONTRIBUTING](../../CONTRIBUTING.md#add-a-method).
+# Two whole methods: [SwAV](../../cluster_jax/methods/swav.py), with prototypes and small crops; and a
+# [teacher](../guide/own_parts.md#a-method-with-a-teacher-teacherpy) with a center, in the manner of
+# DINO, in forty lines outside of the package. That page has a backbone, an optimizer, a sampler, an
+# augmentation and a metric, too. What else a method in the package has says
+# [CONTRIBUTING](../../CONTRIBUTING.md#add-a-method-a-clusterer-a-backbone).
 #
 # ## What the log says
 #

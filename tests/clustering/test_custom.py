@@ -63,7 +63,7 @@ def test_what_it_must_return(write, returned, message):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("mine", "with a function fit; got 'mine', which has none"),
+        ("mine", "with a function fit; got 'mine', which has no fit"),
         ("mime", "or a module of your own, with a function fit, which Python can import"),
         ("my/mine.py", "must be one of 'tree', or a module of your own.*; got 'my/mine.py'"),
     ],

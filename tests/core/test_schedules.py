@@ -63,6 +63,14 @@ def test_warmup_cosine_without_warmup_starts_at_the_peak():
     np.testing.assert_allclose(schedule(10), 0, atol=1e-6)
 
 
+def test_a_line_and_a_constant_after_the_warmup():
+    schedule = schedules.warmup_linear(2.0, 4, 12, end=0.5)
+    want = [0.5, 1.0, 1.5, 2.0, 2.0, 1.25, 0.5, 0.5]
+    np.testing.assert_allclose([schedule(s) for s in (0, 1, 2, 3, 4, 8, 12, 99)], want)
+    schedule = schedules.warmup_constant(3.0, 2)
+    np.testing.assert_allclose([schedule(s) for s in (0, 1, 2, 99)], [1.5, 3.0, 3.0, 3.0])
+
+
 def test_cosine_goes_from_start_to_end_and_stays():
     schedule = schedules.cosine(0.9, 1.0, 8)
     want = [1 - 0.1 * (1 + math.cos(math.pi * s / 8)) / 2 for s in range(9)]

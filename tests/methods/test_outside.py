@@ -33,7 +33,7 @@ def file(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("one_device", "traced_once")
-@pytest.mark.filterwarnings("default:the file of method.name")
+@pytest.mark.filterwarnings("default:the code of")
 def test_it_trains_and_predicts(file, tmp_path, capsys):
     small = {
         "data.limit": 200, "train.duration": "2 steps", "train.batch_size": 16,
@@ -47,7 +47,7 @@ def test_it_trains_and_predicts(file, tmp_path, capsys):
     assert "has changed" not in capsys.readouterr().err
     file.write_text(file.read_text() + "\n")
     train.main(flags)
-    assert "the file of method.name uniformity has changed since" in capsys.readouterr().err
+    assert "the code of uniformity has changed since" in capsys.readouterr().err
     images = toy.images(3)[0]
     model = load(tmp_path / "run")
     assert model.predict(images).shape == (3,)
@@ -73,7 +73,7 @@ def test_views_of_a_size_that_the_network_does_not_take(tmp_path, monkeypatch):
 @every_row(
     ("name", "message"),
     [
-        ("json", "which has not both"),
+        ("json", "which has no Config"),
         ("no.such.module", "No module named 'no'"),
         ("../evil", "or a module of your own; got '../evil'"),
         (3, "or a module of your own; got 3"),

@@ -18,6 +18,9 @@ VALUES = {
     "weight_decay": 0.1,
     "momentum": 0.9,
     "predictor_lr_multiplier": 1.0,
+    "clip_norm": None,
+    "schedule": "cosine_decay_schedule",
+    "lr_decay_every": None,
 }
 # First modules of each block, by their names.
 NAMED = {
@@ -86,7 +89,7 @@ def backward(network, params, stats, images):
 
 
 def optimizer_of(name, *, total_steps=9, batch_size=4, frozen=None, **changes):
-    values = {**VALUES, "warmup": "0 steps", "lr_decay_every": None, **changes}
+    values = {**VALUES, "warmup": "0 steps", **changes}
     return optim.make(
         optim.OptimizerConfig(name=name, **values), total_steps=total_steps, steps_per_epoch=1,
         batch_size=batch_size, accumulate=1, frozen=frozen,
@@ -175,7 +178,7 @@ def test_unknown_block(base, block, blocks):
 def test_rate_is_a_tenth_after_every_drop():
     _, rate = optimizer_of(
         "sgd", batch_size=8, total_steps=99, base_batch_size=4, warmup="2 steps",
-        lr_decay_every="3 steps",
+        schedule="piecewise_constant_schedule", lr_decay_every="3 steps",
     )  # fmt: skip
     # Twice the base batch size: twice 0.3. Two steps of warm-up do not move the drops.
     expected = [0.3, 0.6, 0.6, 0.06, 0.06, 0.06, 0.006, 0.006, 0.006, 0.0006]

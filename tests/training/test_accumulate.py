@@ -19,6 +19,7 @@ ROWS = 8
 SECTION = optim.OptimizerConfig(
     name="sgd", learning_rate=0.3, base_batch_size=4, weight_decay=0.02, momentum=0.9,
     predictor_lr_multiplier=1.0, warmup="0 steps", lr_decay_every=None,
+    clip_norm=None, schedule="constant_schedule",
 )  # fmt: skip
 
 

@@ -18,7 +18,9 @@ VALUES = {
     "weight_decay": 0.02,
     "momentum": 0.9,
     "predictor_lr_multiplier": 10.0,
+    "clip_norm": None,
     "warmup": f"{WARMUP} steps",
+    "schedule": "cosine_decay_schedule",
     "lr_decay_every": None,
 }
 
@@ -121,9 +123,10 @@ def test_two_batches_are_one_of_twice_the_size(params, rng, name):
 def test_the_rate_counts_updates(every, drops):
     """Of three batches: a warm-up of 4 steps is two updates, drops every 5 steps as well."""
     values = {**VALUES, "name": "sgd"}
-    lengths = {"warmup": "4 steps", "lr_decay_every": every}
+    schedule = optim.DROPS if every else "cosine_decay_schedule"
+    lengths = {"warmup": "4 steps", "schedule": schedule, "lr_decay_every": every}
     _, rate = made(total_steps=20, accumulate=3, **{**values, **lengths})
-    lengths = {"warmup": "2 steps", "lr_decay_every": drops and f"{drops} steps"}
+    lengths |= {"warmup": "2 steps", "lr_decay_every": drops and f"{drops} steps"}
     _, larger = made(total_steps=6, batch_size=3 * BATCH, **{**values, **lengths})
     got, want = (
         [float(f(i)) for i in steps] for f, steps in ((rate, range(18)), (larger, range(6)))
