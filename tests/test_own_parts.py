@@ -21,6 +21,7 @@ from cluster_jax.data.views import AugmentConfig
 from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.evaluation import own
 from cluster_jax.nets import backbone
+from cluster_jax.training.build import try_step
 from cluster_jax.training.config import parse_config
 from tests import toy
 from tests.rows import every_row
@@ -232,14 +233,18 @@ def test_what_a_part_must_return(key, message, write, tmp_path):
     config[section][field] = (name,) if field == "more" else name
     config.nrcc.weight = 0.1
     with pytest.raises(InputError, match=message):
-        toy.built(config)
+        try_step(toy.built(config))
 
 
 @every_row(
     ("key", "value", "message"),
     [
         ("network.name", "json", "'small', .* a function make; got 'json', which has no make"),
-        ("network.name", "resnet19", "or a module of your own, .*; got 'resnet19': No module"),
+        (
+            "network.name",
+            "resnet19",
+            "which Python can import .*; got 'resnet19': No module",
+        ),
         ("optimizer.name", "no/path", "'adamw', or a module of your own, .*; got 'no/path'"),
         ("nrcc.sampler", "json", "a function sample; got 'json', which has no sample"),
         ("augment.more", ("json",), "augment.more must be a module of your own, .* no augment"),
@@ -252,7 +257,7 @@ def test_other_names_are_refused(key, value, message, tmp_path):
     config[section][field] = value
     config.nrcc.weight = 0.1
     with pytest.raises(InputError, match=message):
-        toy.built(config)
+        try_step(toy.built(config))
 
 
 @every_row(

@@ -22,8 +22,9 @@ SURFACE = {
         prototype_contrast prototypes ramp similar sinkhorn_codes supervised_contrast
         swapped_prediction target_weights variance_loss""",
     "cluster_jax.samplers": """
-        HMCState PotentialAndGrad SGHMCState Sampler SamplerInfo hmc inverse
-        log_inverse_square monte_carlo sample sghmc similarity_potential""",
+        HMCState PotentialAndGrad SGHMCState Sampler SamplerInfo expand_like gradient_share hmc
+        inverse log_inverse_square monte_carlo norm_ratio normalize_by_rms repeat sample sghmc
+        shape_gradient similarity_potential standard_normal sum_of_squares""",
     "cluster_jax.metrics": """
         Contingency ProbeSettings accuracy collapse contingency knn_accuracy linear_probe matching
         purity scores silhouette""",

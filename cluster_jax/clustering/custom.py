@@ -27,6 +27,12 @@ def check(key: str, name: str, choices: Sequence[str]) -> None:
         key: the flag, or the key of a config, that has the value `name`; for messages.
         name: a clusterer of the package, or a module as Python imports it, such as `folder.file`.
         choices: the clusterers of the package.
+
+    Example:
+        >>> check("--method", "math", ("tree",))
+        Traceback (most recent call last):
+        cluster_jax.core.checks.InputError: --method must be one of 'tree', or a module of your \
+own, with a function fit; got 'math', which has no fit
     """
     if name not in choices:
         outside.module(key, name, choices, NEEDS)

@@ -76,10 +76,24 @@ def collectives(program: str) -> dict[str, tuple[int, int]]:
 
 
 def config_digest(config: ConfigDict) -> str:
-    """Returns a digest of the sections on which the compiled step depends."""
-    values = config_json(config)
-    text = json.dumps([values[section] for section in SECTIONS], sort_keys=True)
+    """Returns a digest of the values on which size and operations of the compiled step depend.
+
+    They are those of some sections in which a config differs from `configs/base.py`, so that a new
+    key there leaves all records valid; the learning rate is one number in any step.
+    """
+    values, base = config_json(config), config_json(configs.load_config("base"))
+    changed = {section: _changes(values[section], base[section]) for section in SECTIONS}
+    if isinstance(optimizer := changed["optimizer"], dict):
+        optimizer.pop("learning_rate", None)
+    text = json.dumps(changed, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _changes(values: Any, base: Any) -> Any:
+    """Returns the entries of nested dictionaries that differ from those of another one."""
+    if not (isinstance(values, dict) and isinstance(base, dict)):
+        return values
+    return {k: _changes(v, base.get(k)) for k, v in values.items() if v != base.get(k)}
 
 
 def measure(only: str | None = None) -> dict:
