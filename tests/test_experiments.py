@@ -92,13 +92,18 @@ def test_figures_of_found_numbers_and_of_peers_are_those_of_the_results():
     said = re.findall(r"^\| ([^|]*) \| (0\.\d{3}) \| (\d+) % \|$", readme, flags=re.M)
     names = ["SmoothTree", "k-means, silhouette", "UMAP + HDBSCAN n/100"]
     assert len(said) == len(names)
-    found = _stored("number_of_clusters/results.jsonl")
+    found, scores = _stored("number_of_clusters/results.jsonl"), {}
     for (_, ari, exact), name in zip(said, names, strict=True):
         own = [x for x in found if (x["list"], x["method"]) == ("photos, Lite2", name)]
         assert {x["commit"][:8] in readme for x in own} == {True}
         assert f"{np.mean([x['ari'] for x in own]):.3f}" == ari
         assert f"{np.mean([x['k'] == x['true'] for x in own]):.2f}" == f"{int(exact) / 100:.2f}"
         assert f" | {ari}, 0.{exact} | " in measured
+        scores[name] = np.array([x["ari"] for x in sorted(own, key=lambda x: x["set"])])
+    for name in names[1:]:
+        gap = scores["SmoothTree"] - scores[name]
+        error = gap.std(ddof=1) / len(gap) ** 0.5
+        assert f"{gap.mean():.2f} ± {error:.2f}" in readme, name
     for line in _stored("peers.jsonl"):
         k = "" if line["method"].endswith("given") else f"; {line['k']}"
         (row,) = re.findall(rf"^\| {re.escape(line['method'])} \|.*", measured, flags=re.M)
