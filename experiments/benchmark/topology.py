@@ -54,7 +54,6 @@ PLANS = (
     "ncc_imagenet v5e:4x4",
     "cueco_imagenet100 v5e:4x4",
     "nrcc_cifar10 v5e:4x4",
-    "nrcc_imagenet v5e:16x16",
 )
 COLLECTIVE = re.compile(
     r"= (\S.*?) (all-reduce|all-gather|reduce-scatter|collective-permute|all-to-all)(-start)?\("
