@@ -280,7 +280,9 @@ def stored_config(workdir: epath.Path) -> dict[str, Any]:
     values = about(workdir)
     if values is not None:
         return values["config"]
-    images = read_values(workdir / IMAGES) if (workdir / IMAGES).exists() else {}
+    images = dict[str, Any]()
+    with contextlib.suppress(FileNotFoundError, io.DamagedFile):  # Of which others tell.
+        images = read_values(workdir / IMAGES)
     return with_located(read_values(workdir / CONFIG), workdir, images)
 
 

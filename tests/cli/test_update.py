@@ -418,3 +418,11 @@ def test_labels_of_folders_stay(tmp_path):
     after = records.read(tmp_path / "run")
     assert after.truth.tolist().count(-1) == 1
     assert after.results["metrics"]["tree"]["ari"] is None
+
+
+def test_an_export_of_new_photos_stays_out_of_the_photos_of_the_run(place, refused):
+    """Its links would be photos of the next update."""
+    toy.save(place / "new", toy.images(3, channels=3)[0])
+    flags = [f"--workdir={place}/run", f"--images={place}/new", f"--out={place}/p.csv"]
+    said = refused(predict.main, *flags, f"--export={place}/photos/sorted")
+    assert f"must be outside of the images' folder {place}/photos; got" in said
