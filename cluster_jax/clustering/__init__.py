@@ -8,12 +8,12 @@ $$x_i \leftarrow \frac{1}{k + 1} \Big( x_i + \sum_{j \in N(i)} x_j \Big),$$
 
 which contracts dense regions. For each number of clusters, k-means of the averaged rows starts from
 a cut of Ward's tree. The number with the highest silhouette is chosen, averaged over the rows
-before and after smoothing. The verdict depends on the gap, the silhouette before smoothing less
-that of Gaussian rows of the same covariance: "one_cluster" below 0.1, "clear" if it is four
-standard errors above 0.3 of the largest possible gap, and otherwise "unclear", a best guess. `cut`
-gives coarser and finer groups of one tree, `predict` assigns new rows. Copies of rows change
-nothing, and too many rows to compare all pairs are condensed first. The algorithm is the
-project's own, see `cluster_jax.clustering.tree_fit` and `number`.
+before and after smoothing, if it is high enough above that of Gaussian rows of the same covariance.
+Two clusters are apart if rows are rare between them. A cluster that has parts that are apart is
+replaced by them. The verdict is "clear" if all clusters are apart, "one_cluster" if there is one,
+and otherwise "unclear", a best guess. `cut` gives coarser and finer groups of one tree, `predict`
+assigns new rows. Equal rows count once, and too many rows to compare all pairs are condensed first.
+The algorithm is the project's own, see `cluster_jax.clustering.tree_fit` and `number`.
 
 **`GridShift`** after `reduce` is NRCC's way (section 3.6): UMAP to three dimensions, then mean
 shift on a grid of cells of side $h$. All occupied cells move to the weighted mean of the $3^d$

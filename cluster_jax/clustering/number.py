@@ -1,4 +1,4 @@
-"""The number of clusters: from smoothed rows to nested clusters, a gap, and a verdict.
+"""The number of clusters: from smoothed rows to clusters, and a verdict on them.
 
 Pure functions. `smooth.fit` gives sharp rows (denoised and whitened) and smooth rows (averaged over
 neighbors). Then:
@@ -18,30 +18,30 @@ neighbors). Then:
    clusters: the mean of up to 12 sets of Gaussians with the covariance of the features (in at most
    three axes, of uniform rows in their box) at the same number of clusters, or 0 if that is
    negative. These sets have 1,500 rows together, and five rows for each cluster. The rows are one
-   cluster if the gap is below 0.1, or if one of these sets has as high a silhouette. The answer is
-   clear if the gap is four standard errors above 0.3 of the largest possible gap, and if rows are
-   rare between the clusters (`_is_apart`): features with heavy tails have a gap as well. Otherwise
-   it is a best guess.
+   cluster if the gap is below 0.1, or if one of these sets has as high a silhouette.
 4. Few axes (`_split_curved`). In two or three axes HDBSCAN [3] runs as well, with 5 neighbors,
    among at least 20 rows: it finds no cluster of fewer than 5. Its clusters, which may be curved,
-   are the answer if they hold 75 % of the rows, and a clear answer if 10 neighbors give as many and
-   nearly the same clusters (adjusted Rand index 0.95). The clusters by 10 neighbors are the answer
-   if they alone hold 95 % of the rows. If HDBSCAN has no answer, clusters must not cut through a
-   curved sheet: the rows are one cluster unless 90 % of the links between rows and their nearest
-   neighbors stay inside clusters.
-5. Levels (`_deeper`, `_finer`). Steps 1 to 4 are repeated inside each cluster. If clusters with
-   95 % of the rows split, the parts of all replace them, and so on. Then a cluster splits alone if
-   the parts are clear and raise the silhouette of its own rows: the silhouette of all rows is
-   mostly that of the largest clusters, and hardly depends on the number of small ones.
-6. Rare kinds (`_with_rare`). The silhouette of all rows hardly changes with a cluster of few rows.
-   So the parts of Ward's tree inside each cluster are compared, those of 6 rows to a sixth of the
-   cluster of which 95 % of the links to nearest rows stay inside. The part of the highest mean
-   silhouette becomes a cluster if it exceeds that of the best part of a Gaussian by 0.15.
+   are the answer if they hold 75 % of the rows. The clusters by 10 neighbors are the answer if they
+   alone hold 95 % of the rows. If HDBSCAN has no answer, clusters must not cut through a curved
+   sheet: the rows are one cluster unless 90 % of the links between rows and their nearest neighbors
+   stay inside clusters.
+5. Levels (`_deeper`). Steps 1 to 4 are repeated inside each cluster. If clusters with 95 % of the
+   rows split, the parts of all replace them, and so on.
+6. Verdict (`_divided`, `_judged`). A cluster that has parts that are apart, by `separation`, is
+   replaced by them, as long as there are such clusters. The answer is clear if all clusters are
+   then apart, by the same test; with the cosine they must be apart by the Euclidean distance, too,
+   since the directions of one long Gaussian are two clusters. It is one cluster if there is one,
+   with the cosine only if there are no parts by the Euclidean distance.
+7. Best guess (`_best_guess`). If less than 75 % of the clusters, and of the rows, are apart, the
+   answer is that of step 5. More than 12 clusters must have 14 rows on average: otherwise the best
+   number up to 12 is taken (not of micro-clusters).
+8. Rare kinds (`_with_rare`), in a best guess. The silhouette of all rows hardly changes with a
+   cluster of few rows. So the parts of Ward's tree inside each cluster are compared, those of 6
+   rows to a sixth of the cluster of which 95 % of the links to nearest rows stay inside. The part
+   of the highest mean silhouette becomes a cluster if it exceeds that of the best part of a
+   Gaussian by 0.15.
 
-What the steps gain, in the mean ARI of `experiments/number_of_clusters/results.md`. Without
-levels, eight sets of clusters within clusters have 0.365 instead of 0.906. Without single splits,
-2 of 51 clusters are found where one is huge. Without HDBSCAN, 18 sets of curved clusters have 0.125
-instead of 0.989. Without step 6, 0.45 of the rare kinds are found instead of 0.80.
+What the steps gain is in `experiments/log.md`.
 
 References:
     [1] Rousseeuw 1987, Silhouettes.
@@ -58,9 +58,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.metrics import adjusted_rand_score
 
-from cluster_jax.clustering import knn, smooth, tree
+from cluster_jax.clustering import knn, separation, smooth, tree
 from cluster_jax.clustering.base import CLEAR, ONE, UNCLEAR
 from cluster_jax.clustering.smooth import FEW_AXES, Smoother
 from cluster_jax.core.arrays import blocks
@@ -69,15 +68,18 @@ from cluster_jax.core.arrays import blocks
 MIN_ROWS, _MIN_SPLIT = 6, 20
 # Number of clusters above which Ward's groups are scored without k-means, on so many rows.
 _MANY, _MANY_ROWS = 300, 2_000
-# The smallest gap of clusters; they are clear by so many standard errors above this share of the
-# largest possible gap.
-MIN_GAP, CLEAR_GAP, CLEAR_DEVIATIONS = 0.1, 0.3, 4.0
+# The smallest gap of clusters; the smallest excess of the silhouette of a rare kind.
+MIN_GAP, _RARE_GAP = 0.1, 0.15
 # Share of the rows that must be in clusters that split, for all parts to become the clusters; share
 # of the links between neighbors that must stay inside clusters in few axes.
 NEARLY_ALL, MOST_LINKS = 0.95, 0.9
-# Share of the rows that must be in clusters that are apart; where the density between two clusters
-# is measured, the half width of a window in units of the distance of their medians.
-MOST_APART, _WINDOW = 0.9, 0.15
+# Share of the clusters, or of the rows, that must be apart, so that parts that are apart become
+# clusters.
+MOST_APART = 0.75
+# Numbers of parts into which a cluster is divided.
+_PART_NUMBERS = (2, 3, 4)
+# An unclear answer has so many clusters at most, unless it has so many rows for each.
+_FEW, _ROWS_EACH = 12, 14
 # Share of the rows that must be in HDBSCAN's clusters.
 DENSE_SHARE = 0.75
 # Rows without clusters: number in all sets together, number of sets, rows for each cluster (with
@@ -86,33 +88,18 @@ DENSE_SHARE = 0.75
 _NULL_ROWS, _NULLS, _PER_CLUSTER, _MOST_NULL_ROWS = 1_500, 12, 5, 4_000
 
 
-class Split(NamedTuple):
-    """The clusters of n rows at one level.
+class Found(NamedTuple):
+    """Clusters of n rows.
 
     Attributes:
-        labels: int64 `[n]`.
-        gap: see step 3; infinite for clusters of HDBSCAN.
+        labels: int64 `[n]`, 0 to k - 1.
+        gap: see step 3, of the first clusters; infinite for clusters of HDBSCAN, NaN if there are
+            fewer than 6 rows, or all are equal.
         verdict: one of `base.VERDICTS`.
+        scores: score of each number of clusters that was tried.
     """
 
     labels: NDArray
-    gap: float
-    verdict: str
-
-
-class Found(NamedTuple):
-    """Nested clusters of n rows.
-
-    Attributes:
-        levels: int64 `[n]` each, 0 to k - 1, the finest first; the clusters of each level are parts
-            of those of the next one.
-        gap: gap of the first split, that of all rows, see `Split`; NaN if there are fewer than 6
-            rows, or all are equal.
-        verdict: verdict on the first split.
-        scores: score of each number of clusters that was tried for the first split.
-    """
-
-    levels: list[NDArray]
     gap: float
     verdict: str
     scores: dict[int, float]
@@ -131,34 +118,108 @@ def find(x: NDArray, rows: Smoother, rng: np.random.Generator) -> Found:
     Example:
         >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]
         >>> found = find(x, smooth.fit(x, "euclidean"), np.random.default_rng(0))
-        >>> np.bincount(found.levels[0]).tolist(), found.verdict
+        >>> np.bincount(found.labels).tolist(), found.verdict
         ([100, 100, 100], 'clear')
     """
     if len(x) < MIN_ROWS or not rows.sharp.any():
-        return Found([np.zeros(len(x), np.int64)], float("nan"), ONE, {})
+        return Found(np.zeros(len(x), np.int64), float("nan"), ONE, {})
     labels, scores = _search(rows)
-    labels, gap, verdict = _split(x, rows, labels, rng)
-    levels = [labels]
-    if np.isfinite(gap) and verdict != ONE:  # Clusters of HDBSCAN are final.
-        inside = _inside(x, rows, labels, rng)
-        while (parts := _deeper(inside, len(x))) is not None:
-            levels.insert(0, parts)
-            inside = _inside(x, rows, parts, rng)
-        levels.insert(0, _finer(inside, rows, levels[0]))
-        levels.insert(0, _with_rare(_inside(x, rows, levels[0], rng), levels[0]))
-    return Found(levels, gap, verdict, scores)
+    labels, gap = _split(x, rows, labels, rng)
+    is_curved = np.isinf(gap)
+    if labels.any() and not is_curved:
+        labels = _with_levels(x, rows, labels, rng)
+    divided = _divided(x, rows.metric, labels)
+    share, verdict = _judged(x, rows, divided, is_curved)
+    if share < MOST_APART and not is_curved:
+        return Found(_best_guess(x, rows, labels, scores, rng), gap, UNCLEAR, scores)
+    return Found(divided, gap, verdict, scores)
 
 
-def of_number(rows: Smoother, sizes: NDArray, found: Found, wanted: int) -> NDArray:
-    """Returns `wanted` clusters, int64 `[n]`: a cut of the tree or k-means, by the higher score.
+def _with_levels(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator) -> NDArray:
+    """Returns the clusters of the deepest level, see step 5."""
+    while (parts := _deeper(_inside(x, rows, labels, rng), len(x))) is not None:
+        labels = parts
+    return labels
 
-    The clusters are 0 to `wanted` - 1, in no particular order.
+
+def _divided(x: NDArray, metric: str, labels: NDArray) -> NDArray:
+    """Returns labels in which clusters are replaced by their parts, while they have any."""
+    labels = labels.copy()
+    waiting = tree.members(labels)
+    while waiting:
+        own = waiting.pop()
+        parts = _parts(x[own], metric)
+        if parts.any():
+            # Part 0 keeps the label of the cluster.
+            labels[own] = np.where(parts > 0, labels.max() + parts, labels[own])
+            waiting += [own[part] for part in tree.members(parts)]
+    return labels
+
+
+def _parts(x: NDArray, metric: str) -> NDArray:
+    """Returns the parts of a cluster that are apart, int64 `[m]`; all 0 if there are none.
+
+    Args:
+        x: `[m, d]`, the features of the rows of the cluster.
+        metric: `"cosine"` or `"euclidean"`.
+    """
+    whole = np.zeros(len(x), np.int64)
+    if len(x) < 2 * MIN_ROWS:
+        return whole
+    rows = smooth.fit(x, metric)
+    linkage = tree.ward(rows.smooth)
+    for k in _PART_NUMBERS:
+        parts = _partition(rows, linkage, k)
+        # Both halves of a ring would be apart as a whole.
+        parts = separation.joined(x, rows, parts, is_curved=_is_flat(rows))
+        if parts.any():
+            return parts
+    return whole
+
+
+def _judged(x: NDArray, rows: Smoother, labels: NDArray, is_curved: bool) -> tuple[float, str]:
+    """Returns the share of clusters, or of rows if that is higher, that are apart; and a verdict.
+
+    See step 6. No cluster has parts that are apart, which is not checked here.
+    """
+    if not labels.any():
+        # The cosine may not see what the distance sees.
+        is_whole = not rows.is_cosine or not _divided(x, "euclidean", labels).any()
+        return 1.0, ONE if is_whole else UNCLEAR
+    together = separation.joined(x, rows, labels, is_curved=is_curved)
+    _, first = np.unique(labels, return_index=True)
+    is_alone = np.bincount(together[first])[together] == 1
+    share = max(float(is_alone.mean()), float(is_alone[first].mean()))
+    if share == 1 and rows.is_cosine:
+        plain = smooth.fit(x, "euclidean")
+        is_alone &= separation.joined(x, plain, labels, is_curved=is_curved).max() == labels.max()
+    return share, CLEAR if is_alone.all() else UNCLEAR
+
+
+def _best_guess(
+    x: NDArray,
+    rows: Smoother,
+    labels: NDArray,
+    scores: dict[int, float],
+    rng: np.random.Generator,
+) -> NDArray:
+    """Returns the clusters of an unclear answer, see step 7; the arguments are those of `find`."""
+    k = int(labels.max()) + 1
+    if rows.counts is None and k > _FEW and k * _ROWS_EACH > len(labels):
+        few = max((k for k in scores if k <= _FEW), key=lambda k: scores[k])
+        return _partition(rows, tree.ward(rows.smooth), few)
+    return _with_rare(_inside(x, rows, labels, rng), labels) if labels.any() else labels
+
+
+def of_number(rows: Smoother, sizes: NDArray, wanted: int) -> NDArray:
+    """Returns `wanted` clusters, int64 `[n]`: a cut of Ward's tree or k-means, by the higher score.
+
+    In two or three axes HDBSCAN's clusters of step 4, if there are any, are joined or divided by
+    the tree. The clusters are 0 to `wanted` - 1, in no particular order.
 
     Args:
         rows: the representation of n leaves.
         sizes: int `[n]`, number of rows of each leaf.
-        found: the result of `find` for these leaves; if the clusters are those of HDBSCAN, only the
-            tree is cut.
         wanted: number of clusters, 1 to n.
 
     Raises:
@@ -167,13 +228,15 @@ def of_number(rows: Smoother, sizes: NDArray, found: Found, wanted: int) -> NDAr
     Example:
         >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]
         >>> rows = smooth.fit(x, "euclidean")
-        >>> found = find(x, rows, np.random.default_rng(0))
-        >>> np.bincount(of_number(rows, np.ones(300), found, 2)).tolist()
+        >>> np.bincount(of_number(rows, np.ones(300), 2)).tolist()
         [200, 100]
     """
-    options = [tree.cut_tree(tree.nested(rows.smooth, sizes, found.levels), wanted)]
-    if len(rows.sharp) > 1 and not np.isinf(found.gap):
-        parts = _partition(rows, tree.ward(rows.smooth), wanted)
+    if _is_flat(rows) and (curved := _split_curved(rows.sharp)) is not None:
+        return tree.cut_tree(tree.nested(rows.smooth, sizes, curved), wanted)
+    linkage = tree.ward(rows.smooth)
+    options = [tree.cut_tree(linkage, wanted)]
+    if len(rows.sharp) > 1:
+        parts = _partition(rows, linkage, wanted)
         options += [parts] if parts.max() + 1 == wanted else []
     return max(options, key=lambda labels: _score(rows, labels))
 
@@ -300,12 +363,15 @@ def _means(
     return sizes, members @ rows / sizes[:, None], members
 
 
-def _split(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator) -> Split:
-    """Returns the clusters of features `[n, d]` by steps 3 and 4, from the labels of step 2."""
-    is_flat = 2 <= rows.sharp.shape[1] <= FEW_AXES
-    curved = _split_curved(rows.sharp) if is_flat and len(x) >= _MIN_SPLIT else None
-    if curved is not None:
-        return curved
+def _split(
+    x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator
+) -> tuple[NDArray, float]:
+    """Returns the clusters of features `[n, d]` by steps 3 and 4, and the gap.
+
+    `labels` are those of step 2.
+    """
+    if _is_flat(rows) and (curved := _split_curved(rows.sharp)) is not None:
+        return curved, float("inf")
     k = int(labels.max()) + 1
     expected = []
     for _ in range(min(max(1, _NULL_ROWS // len(x)), _NULLS)):
@@ -313,43 +379,18 @@ def _split(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator
         most = len(drawn.sharp) // (2 if len(drawn.sharp) == len(x) else _PER_CLUSTER)
         parts = _partition(drawn, tree.ward(drawn.smooth), min(k, most))
         expected.append(_silhouette(drawn, parts))
-    each = silhouettes(rows.sharp, labels, rows.counts, rows.squares)
-    own = float(np.average(each, weights=rows.counts))
-    mean = max(float(np.mean(expected)), 0.0)
-    gap = own - mean
-    error = float(np.hypot(np.std(expected), np.std(each) / np.sqrt(len(each))))
+    own = _silhouette(rows, labels)
+    gap = own - max(float(np.mean(expected)), 0.0)
     inside = labels[rows.neighbors] == labels[:, None]
     is_one = gap < MIN_GAP or own <= max(expected)
-    if is_one or (is_flat and inside.mean() < MOST_LINKS):
-        return Split(np.zeros_like(labels), gap, ONE)
-    is_clear = gap - CLEAR_DEVIATIONS * error >= CLEAR_GAP * (1 - mean)
-    return Split(labels, gap, CLEAR if is_clear and _is_apart(rows, labels) else UNCLEAR)
+    if is_one or (_is_flat(rows) and inside.mean() < MOST_LINKS):
+        return np.zeros_like(labels), gap
+    return labels, gap
 
 
-def _is_apart(rows: Smoother, labels: NDArray) -> bool:
-    """Returns whether rows are rare between each cluster and the one with the nearest mean.
-
-    Sharp rows of both clusters are projected on the line through the two means. Somewhere between
-    the medians of the clusters, the density must be at most half of that at either median. Clusters
-    with 90 % of the rows must pass.
-    """
-    sizes, means, _ = _means(rows.sharp, labels, rows.counts)
-    counts = np.ones(len(labels)) if rows.counts is None else rows.counts
-    nearest = knn.nearest(means, means, 1, exclude_self=True).indices[:, 0]
-    members = tree.members(labels)
-    places = np.linspace(0, 1, 21)
-    passed = 0.0
-    for cluster, other in enumerate(nearest.tolist()):
-        pair = np.concatenate([members[cluster], members[other]])
-        along = rows.sharp[pair] @ (means[other] - means[cluster])
-        is_own = labels[pair] == cluster
-        start = np.median(along[is_own])
-        length = np.median(along[~is_own]) - start
-        is_near = np.abs(along[:, None] - start - places * length) <= _WINDOW * length
-        density = counts[pair] @ is_near
-        if length > 0 and 2 * density.min() <= min(density[0], density[-1]):
-            passed += sizes[cluster]
-    return passed >= MOST_APART * sizes.sum()
+def _is_flat(rows: Smoother) -> bool:
+    """Returns whether there are two or three axes, in which clusters may have any shape."""
+    return 2 <= rows.sharp.shape[1] <= FEW_AXES
 
 
 def _null(x: NDArray, rows: Smoother, most: int, rng: np.random.Generator) -> Smoother:
@@ -372,16 +413,16 @@ def _null(x: NDArray, rows: Smoother, most: int, rng: np.random.Generator) -> Sm
     return smooth.fit(noise / np.sqrt(n) + mean, rows.metric, n_axes=r)
 
 
-def _split_curved(rows: NDArray) -> Split | None:
-    """Returns HDBSCAN's clusters of rows in few axes by step 4; None if they hold too few rows."""
-    share, labels = _dense(rows, 5)
-    more, again = _dense(rows, 10)
-    if share < NEARLY_ALL <= more:
-        share, labels = more, again
-    if not share:
+def _split_curved(rows: NDArray) -> NDArray | None:
+    """Returns HDBSCAN's clusters of rows in few axes by step 4; None if they have no answer."""
+    if len(rows) < _MIN_SPLIT:
         return None
-    is_clear = again.max() == labels.max() and adjusted_rand_score(again, labels) >= NEARLY_ALL
-    return Split(labels, float("inf"), CLEAR if is_clear else UNCLEAR)
+    share, labels = _dense(rows, 5)
+    if share < NEARLY_ALL:
+        more, again = _dense(rows, 10)
+        if more >= NEARLY_ALL:
+            return again
+    return labels if share else None
 
 
 def _dense(rows: NDArray, min_samples: int) -> tuple[float, NDArray]:
@@ -412,7 +453,7 @@ def _dense(rows: NDArray, min_samples: int) -> tuple[float, NDArray]:
 
 @dataclasses.dataclass
 class _Inside:
-    """The m rows of one cluster; steps 5 and 6 share what is computed from them.
+    """The m rows of one cluster, for steps 5 and 8.
 
     Attributes:
         members: int64 `[m]`, the indices of these rows.
@@ -433,15 +474,11 @@ class _Inside:
 
     @functools.cached_property
     def parts(self) -> NDArray:
-        """Labels of the highest score, int64 `[m]`."""
-        return _search(self.rows)[0]
-
-    @functools.cached_property
-    def split(self) -> Split:
-        """The clusters inside; one if there are fewer than 20 rows."""
+        """The clusters inside, int64 `[m]`; one if there are fewer than 20 rows."""
         if len(self.members) < _MIN_SPLIT:
-            return Split(np.zeros(len(self.members), np.int64), 0.0, ONE)
-        return _split(self.x[self.members], self.rows, self.parts, self.rng)
+            return np.zeros(len(self.members), np.int64)
+        labels, _ = _search(self.rows)
+        return _split(self.x[self.members], self.rows, labels, self.rng)[0]
 
 
 def _inside(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator) -> list[_Inside]:
@@ -457,7 +494,7 @@ def _deeper(inside: list[_Inside], n: int) -> NDArray | None:
     whole = n_parts = 0
     result = np.zeros(n, np.int64)
     for cluster in sorted(inside, key=lambda each: len(each.members), reverse=True):
-        parts = cluster.split.labels
+        parts = cluster.parts
         whole += 0 if parts.any() else len(parts)
         if whole > (1 - NEARLY_ALL) * n:
             return None
@@ -466,37 +503,8 @@ def _deeper(inside: list[_Inside], n: int) -> NDArray | None:
     return result
 
 
-def _finer(inside: list[_Inside], rows: Smoother, labels: NDArray) -> NDArray:
-    """Returns labels after the single splits of step 5; `inside` are the clusters of `labels`."""
-    result = labels
-    for cluster in inside:
-        if len(cluster.members) >= _MIN_SPLIT:
-            parted = _parted(labels, cluster.members, cluster.parts)
-            of_cluster = (rows.counts, rows.squares, cluster.members)
-            before = silhouettes(rows.sharp, labels, *of_cluster).mean()
-            after = silhouettes(rows.sharp, parted, *of_cluster).mean()
-            if after > before and cluster.split.verdict == CLEAR:
-                result = _parted(result, cluster.members, cluster.split.labels)
-    return result
-
-
-def _parted(labels: NDArray, members: NDArray, parts: NDArray) -> NDArray:
-    """Returns labels in which one cluster is replaced by its parts.
-
-    Part 0 keeps the label of the cluster, and the others get new labels.
-
-    Args:
-        labels: int `[n]`.
-        members: int `[m]`, the indices of the rows of the cluster.
-        parts: int `[m]`, the part of each of these rows, from 0 on.
-    """
-    result = labels.copy()
-    result[members] = np.where(parts > 0, labels.max() + parts, labels[members])
-    return result
-
-
 def _with_rare(inside: list[_Inside], labels: NDArray) -> NDArray:
-    """Returns labels in which a small, well separated part of a cluster is one itself, see step 6.
+    """Returns labels in which a small, well separated part of a cluster is one itself, see step 8.
 
     At most one part of each cluster becomes a cluster. `inside` are the clusters of `labels`.
     """
@@ -509,13 +517,13 @@ def _with_rare(inside: list[_Inside], labels: NDArray) -> NDArray:
             x = cluster.x[cluster.members]
             nulls = [_null(x, cluster.rows, _NULL_ROWS, cluster.rng) for _ in range(2)]
             expected = float(np.mean([_part_apart(null, 0)[0] for null in nulls]))
-            if own - max(expected, 0.0) >= CLEAR_GAP / 2:
+            if own - max(expected, 0.0) >= _RARE_GAP:
                 labels[cluster.members[part]] = labels.max() + 1
     return labels
 
 
 def _part_apart(rows: Smoother, least: float) -> tuple[float, list[int]]:
-    """Returns the highest mean silhouette of a part of Ward's tree, see step 6, and its rows.
+    """Returns the highest mean silhouette of a part of Ward's tree, see step 8, and its rows.
 
     At least the share `least` of the links of its rows to their nearest rows must stay inside the
     part. Without such a part, the result is -1 and no rows.

@@ -156,12 +156,18 @@ def fit(x: NDArray, metric: str = "cosine", *, n_axes: int | None = None) -> Smo
 
 
 def fit_all(
-    x: Rows, order: NDArray, n_sample: int, n_groups: int, metric: str, seed: int
+    x: Rows,
+    order: NDArray,
+    n_sample: int,
+    n_groups: int,
+    metric: str,
+    seed: int,
+    weights: NDArray | None = None,
 ) -> tuple[Smoother, NDArray]:
     """Returns the representation of micro-clusters of rows in memory, a memory map, or shards.
 
     The axes are those of a sample. Projected to them, the rows have at most 64 columns and fit into
-    memory; k-means in two levels makes micro-clusters of them, on all devices.
+    memory; k-means in two levels makes micro-clusters of them, on all devices of this process.
 
     Args:
         x: finite rows `[n, d]`.
@@ -170,6 +176,7 @@ def fit_all(
         n_groups: number of micro-clusters, at most m; empty ones are left out.
         metric: as for `fit`.
         seed: random seed of the sample and of k-means.
+        weights: int `[m]`, the number of rows that each row of `order` stands for; None: one each.
 
     Returns:
         The representation of the k micro-clusters, and the micro-cluster of each row of `order`,
@@ -196,11 +203,12 @@ def fit_all(
     for part in blocks(len(order), x.shape[1]):
         centered = _centered(np.asarray(x[order[part]]), start.mean, start.is_cosine)
         rows[part] = (centered / scale).astype(np.float32) @ axes
-    mesh = Mesh(np.array(jax.devices()), ("rows",))
+    # Not those of other processes, which may not be here.
+    mesh = Mesh(np.array(jax.local_devices()), ("rows",))
     centers = condense(rows, n_groups, max_iter=_UPDATES, seed=seed, mesh=mesh)
     nearest = knn.nearest(rows, centers, 1).indices[:, 0]
     groups = np.unique(nearest, return_inverse=True)[1].astype(np.int64)
-    return _smoothed(start, scale, rows, groups), groups
+    return _smoothed(start, scale, rows, groups, weights), groups
 
 
 def _denoised(x: NDArray, metric: str, n_axes: int | None) -> tuple[Smoother, float]:
@@ -221,7 +229,11 @@ def _denoised(x: NDArray, metric: str, n_axes: int | None) -> tuple[Smoother, fl
 
 
 def _smoothed(
-    start: Smoother, scale: float, rows: NDArray, groups: NDArray | None = None
+    start: Smoother,
+    scale: float,
+    rows: NDArray,
+    groups: NDArray | None = None,
+    weights: NDArray | None = None,
 ) -> Smoother:
     """Returns the representation after steps 2 and 3.
 
@@ -231,12 +243,13 @@ def _smoothed(
         rows: float32 `[n, r]`, all projected rows, divided by the scale.
         groups: int `[n]`, the micro-cluster of each row, none of them empty: the representation is
             that of the micro-clusters. None: it is that of the rows.
+        weights: see `fit_all`; with `groups` only.
     """
     counts = squares = None
     points = rows
     within = np.zeros((rows.shape[1],) * 2)
     if groups is not None:
-        counts = np.bincount(groups).astype(np.float32)
+        counts = np.bincount(groups, weights).astype(np.float32)
         points = cluster_means(rows, groups).astype(np.float32)
         for part in blocks(*rows.shape):
             gaps = (rows[part] - points[groups[part]]).astype(np.float64)

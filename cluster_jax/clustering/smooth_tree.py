@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cluster_jax import __version__
 from cluster_jax.clustering import membership, numbering, smooth, tree, tree_fit
-from cluster_jax.clustering.base import NO_CLUSTER, Assignment
+from cluster_jax.clustering.base import NO_CLUSTER, UNCLEAR, Assignment
 from cluster_jax.clustering.numbering import Repeated
 from cluster_jax.clustering.smooth import Smoother
 from cluster_jax.clustering.tree_fit import TreeFit
@@ -55,8 +55,10 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             probable one for about 5 % of the rows of photos, which lie between two clusters.
         second_probabilities_: float64 `[n]`.
         n_clusters_: number of clusters.
-        verdict_: `"clear"`, `"one_cluster"`, or `"unclear"`, when the clusters are a best guess;
-            with `n_clusters` always `"unclear"`.
+        verdict_: a statement about `labels_`. `"clear"`: rows are rare between each cluster and its
+            nearest ones, and no cluster has parts with rare rows between them. `"one_cluster"`:
+            there are no such parts. `"unclear"`: the clusters are a best guess; with `n_clusters`
+            always, and after `partial_fit` unless the clusters are those of a new fit.
         gap_: silhouette of the first split of the rows, less that of rows without clusters;
             infinite for clusters of HDBSCAN; NaN with `n_clusters` and for fewer than 6 distinct
             rows.
@@ -109,7 +111,10 @@ class SmoothTree(ClusterMixin, BaseEstimator):
 
     def _set_state(self, fitted: TreeFit, state: numbering.State) -> Self:
         """Sets the results: a fit, but with the clusters of a state of its rows."""
-        self._fit_ = fitted = dataclasses.replace(fitted, labels=state.ids)
+        pairs = np.unique(np.stack([fitted.labels, state.ids]), axis=1)
+        is_same = all(len(np.unique(labels)) == pairs.shape[1] for labels in pairs)
+        verdict = fitted.verdict if is_same else UNCLEAR  # It is about the clusters of the fit.
+        self._fit_ = fitted = dataclasses.replace(fitted, labels=state.ids, verdict=verdict)
         self._state_ = state
         self.n_features_in_ = fitted.known.shape[1]
         self.labels_ = state.ids
@@ -127,10 +132,11 @@ class SmoothTree(ClusterMixin, BaseEstimator):
     def partial_fit(self, X: ArrayLike, y: None = None) -> Self:
         """Adds rows; afterwards all results are of the old and the new rows. `y` is ignored.
 
-        All rows are clustered again, in their order, and the clusters keep their numbers, see
-        `numbering`. Above 16,000 rows, one row of its micro-cluster replaces each earlier row. A
-        new cluster is added even if `n_clusters` was given. Errors are those of `fit`, but the
-        results of an earlier fit stay.
+        A call takes as long as a fit of all rows, however few are new: all rows are clustered
+        again, in their order, and the clusters keep their numbers, see `numbering`. Above 16,000
+        rows, one row of its micro-cluster replaces each earlier row, and counts as often. A new
+        cluster is added even if `n_clusters` was given. Errors are those of `fit`, but the results
+        of an earlier fit stay.
         """
         if not hasattr(self, "labels_"):
             return self.fit(X)
@@ -153,26 +159,21 @@ class SmoothTree(ClusterMixin, BaseEstimator):
     def cut(self, *, n_clusters: int | None = None) -> NDArray:
         """Returns the labels int64 `[n]` of another cut of the tree; without arguments `labels_`.
 
-        Groups are numbered by size, the largest is 0. After `partial_fit`, a union of clusters has
-        the lowest of their numbers. Rows in no cluster stay -1.
+        Fewer groups than clusters are unions of clusters, and a union has the number of its largest
+        cluster, so that a group keeps its number in `partial_fit`. More groups than clusters are
+        parts of clusters, numbered by size, the largest is 0; after `partial_fit`, they are groups
+        of the last fit, which may lie in several clusters. Rows in no cluster stay -1.
 
         Args:
-            n_clusters: number of groups, 1 to m, else it is a `ValueError`. Fewer groups than
-                clusters are unions of clusters. More groups are parts of clusters; after
-                `partial_fit`, they are groups of the last fit, which may lie in several clusters.
+            n_clusters: number of groups, 1 to m, else it is a `ValueError`.
         """
         check_is_fitted(self)
         if n_clusters is None:
             return self.labels_
         fitted = self._fit_
         checks.whole("n_clusters", n_clusters, 1, len(fitted.sample))
-        if self._state_.updates and n_clusters <= self.n_clusters_:
-            # The clusters are no cut of the tree any more.
-            means = tree.linkage_of_means(fitted.smoother.smooth, self.labels_[fitted.sample])
-            groups = tree.cut_tree(means, n_clusters)
-            is_in = self.labels_ != NO_CLUSTER
-            place = np.searchsorted(fitted.ids, self.labels_)
-            return np.where(is_in, groups[place * is_in], NO_CLUSTER)
+        if n_clusters <= self.n_clusters_:
+            return fitted.unions(n_clusters)
         return tree.cut(self.linkage_, self.labels_, fitted.leaves, n_clusters)
 
     def smooth_rows(self, X: ArrayLike) -> NDArray:

@@ -215,43 +215,63 @@ def cluster_linkage(linkage: NDArray, labels: NDArray) -> NDArray:
     return np.array(merges, np.float64).reshape(-1, 4)
 
 
-def nested(rows: NDArray, sizes: NDArray, levels: list[NDArray]) -> NDArray:
-    """Returns Ward's tree of n leaves that has all `levels` as cuts, float64 `[n - 1, 4]`.
+def nested(rows: NDArray, sizes: NDArray, labels: NDArray) -> NDArray:
+    """Returns Ward's tree of n leaves that has the clusters as a cut, float64 `[n - 1, 4]`.
+
+    The leaves of each cluster merge first, then the clusters.
 
     Args:
         rows: `[n, r]`, smooth rows of the leaves.
         sizes: int `[n]`, number of rows of each leaf.
-        levels: labels int `[n]` of each level, 0 to k - 1, none of them empty, the finest level
-            first; the clusters of each level are parts of those of the next one.
+        labels: int `[n]`, the clusters, 0 to k - 1, none of them empty.
 
     Returns:
-        The tree as in SciPy, but the last column has the number of rows below. A merge that Ward's
+        The tree as in SciPy; the last column has the number of leaves below. A merge that Ward's
         criterion would have at a lower height than an earlier one has the height of that one.
 
     Example:
         >>> rows, one = np.array([[0.0], [5.0], [9.0]]), np.ones(3, int)
-        >>> nested(rows, one, [np.array([0, 0, 1])])[:, :2].tolist()
+        >>> nested(rows, one, np.array([0, 0, 1]))[:, :2].tolist()
         [[0.0, 1.0], [3.0, 2.0]]
     """
     n = len(sizes)
     merges: list[tuple[float, float, float, float]] = []
+    leaves = [1.0] * n
     highest = 0.0
-    # The groups so far: their node in the tree, size, mean, and one of their rows.
-    node = row = np.arange(n)
+    # The groups so far: their node in the tree, size, and mean.
+    node = np.arange(n)
     means = rows.astype(np.float64)
     sizes = sizes.astype(np.float64)
-    for labels in (*levels, np.zeros(n, np.int64)):
-        parts = members(labels[row])
+    for level in (labels, np.zeros(int(labels.max()) + 1, np.int64)):
+        parts = members(level)
         trees = [ward(means[part], sizes[part]) for part in parts]
         nodes = [node[part].tolist() for part in parts]
         steps = ((step[2], g, i) for g, merged in enumerate(trees) for i, step in enumerate(merged))
         for height, g, i in sorted(steps):
-            first, second, _, size = trees[g][i]
+            first, second = (nodes[g][int(below)] for below in trees[g][i, :2])
             highest = max(highest, height)
-            merges.append((nodes[g][int(first)], nodes[g][int(second)], highest, size))
+            leaves.append(leaves[first] + leaves[second])
+            merges.append((first, second, highest, leaves[-1]))
             nodes[g].append(n + len(merges) - 1)
         node = np.array([part[-1] for part in nodes])
-        means = np.stack([np.average(means[part], axis=0, weights=sizes[part]) for part in parts])
-        sizes = np.array([sizes[part].sum() for part in parts])
-        row = row[[part[0] for part in parts]]
+        means, sizes = weighted_means(means, sizes, level)
     return np.array(merges, np.float64).reshape(-1, 4)
+
+
+def weighted_means(rows: NDArray, sizes: NDArray, labels: NDArray) -> tuple[NDArray, NDArray]:
+    """Returns the mean of each cluster, float64 `[k, r]`, and its size, float64 `[k]`.
+
+    Args:
+        rows: `[n, r]`.
+        sizes: `[n]`, the number of original rows that each row is the mean of.
+        labels: int `[n]`, the clusters, 0 to k - 1, none of them empty.
+
+    Example:
+        >>> rows, one = np.array([[0.0], [3.0]]), np.zeros(2, int)
+        >>> means, sizes = weighted_means(rows, np.array([1, 2]), one)
+        >>> means.tolist(), sizes.tolist()
+        ([[2.0]], [3.0])
+    """
+    parts = members(labels)
+    means = np.stack([np.average(rows[part], axis=0, weights=sizes[part]) for part in parts])
+    return means, np.array([sizes[part].sum(dtype=np.float64) for part in parts])

@@ -2,7 +2,7 @@
 
 It takes five steps:
 
-1. Of each group of copies one row is kept; the others get its cluster, see `copies`.
+1. Of equal rows one is kept; the others get its cluster, see `copies`.
 2. Rows are denoised and whitened ("sharp rows"), and then averaged over their nearest neighbors
    ("smooth rows"), see `smooth`. More than 16,000 distinct rows are condensed by k-means into at
    most as many micro-clusters before, as BIRCH condenses rows by a tree [2].
@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from cluster_jax.clustering import copies, membership, number, numbering, placing, smooth, tree
+from cluster_jax.clustering import copies, knn, membership, number, numbering, placing, smooth, tree
 from cluster_jax.clustering.base import NO_CLUSTER, UNCLEAR
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.number import Found
@@ -45,6 +45,9 @@ METRICS = ("auto", *smooth.METRICS)
 # Distinct rows above which they are condensed into at most as many micro-clusters: all pairs are
 # compared. Rows of the sample from which the axes are then learned.
 MAX_ROWS, SAMPLE = 16_000, 10_000
+# The gap from which clusters of micro-clusters are taken without a clear verdict: small ones cannot
+# have one. Otherwise clusters of a sample of the rows are, in which more would be noise.
+WELL_SEPARATED = 0.3
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -111,6 +114,22 @@ class TreeFit:
             return self.smoother.transform(x)
         return self.smoother.smooth[self.leaves]
 
+    def unions(self, count: int) -> NDArray:
+        """Returns the clusters of the n rows, joined to `count` unions, int64 `[n]`.
+
+        Ward's criterion joins them, by their means of smooth rows, as in the tree. A union has the
+        number of its largest cluster, of equally large ones the lowest.
+        """
+        is_in = self.labels != NO_CLUSTER
+        sizes = np.bincount(self.leaves[is_in], minlength=len(self.sample))
+        means, totals = tree.weighted_means(self.smoother.smooth, sizes, self._places)
+        unions = tree.cut_tree(tree.ward(means, totals), count)
+        largest = np.lexsort((self.ids, -totals))
+        _, first = np.unique(unions[largest], return_index=True)
+        numbers = self.ids[largest][first]
+        own = np.searchsorted(self.ids, self.labels)
+        return np.where(is_in, numbers[unions[own * is_in]], NO_CLUSTER)
+
     def cluster_linkage(self) -> NDArray:
         """Returns the tree above the k clusters, float64 `[k - 1, 4]`; leaf i is cluster i.
 
@@ -160,28 +179,34 @@ def fit(
     kept, place = _represented(x, metric, least, originals)
     is_whole = len(kept) == n and not isinstance(x, Repeated)
     some = x if is_whole else np.asarray(x[kept])
-    first, leaves = copies.originals(some, metric, least)
+    first, leaves = copies.originals(some)
     checks.at_most("n_clusters", least, len(first), "distinct rows")
+    is_in = place != NO_CLUSTER
     if (m := len(first)) <= MAX_ROWS:
         rows = smooth.dequantize(numeric(some[first], "X", smooth.LARGEST), seed)
         sample = first
         smoother = smooth.fit(rows, metric)
     else:
-        how = (min(SAMPLE, m), min(MAX_ROWS, m // 2), metric, seed)
+        n_groups, weights = min(MAX_ROWS, m // 2), None
+        if isinstance(x, Repeated):  # Most rows are those of micro-clusters already.
+            n_groups, weights = MAX_ROWS, np.bincount(leaves[place[is_in]], minlength=m)
+        how = (min(SAMPLE, m), n_groups, metric, seed, weights)
         smoother, groups = smooth.fit_all(some, first, *how)
         leaves = groups[leaves]
         sample = first[np.unique(groups, return_index=True)[1]]
         rows = np.asarray(some[sample])
         checks.at_most("n_clusters", least, len(rows), f"micro-clusters of {m:,} rows")
-    is_in = place != NO_CLUSTER
     leaf = np.where(is_in, leaves[place], 0)
     sizes = np.bincount(leaf[is_in])
-    found = number.find(rows, smoother, np.random.default_rng(seed))
     if n_clusters is not None:
-        level = number.of_number(smoother, sizes, found, n_clusters)
-        found = Found([level], float("nan"), UNCLEAR, {})
-    linkage = tree.nested(smoother.smooth, sizes, found.levels)
-    labels = tree.cut(linkage, place, leaf, int(found.levels[0].max()) + 1)
+        level = number.of_number(smoother, sizes, n_clusters)
+        found = Found(level, float("nan"), UNCLEAR, {})
+    else:
+        found = number.find(rows, smoother, np.random.default_rng(seed))
+        if m > MAX_ROWS and found.verdict == UNCLEAR and found.gap < WELL_SEPARATED:
+            found = _of_sample(some, first, rows, metric, seed)
+    linkage = tree.nested(smoother.smooth, sizes, found.labels)
+    labels = tree.cut(linkage, place, leaf, int(found.labels.max()) + 1)
     if n <= MAX_ROWS:  # A copy, because a caller may write into the array.
         known = Repeated(np.array(x[:]), np.arange(n))
     else:  # A row of zeros stands for all that are in no cluster.
@@ -190,6 +215,29 @@ def fit(
         known = Repeated(features, np.where(is_in, leaf, len(sample)))
     result = (n_clusters, seed, found.verdict, found.gap, found.scores)
     return TreeFit(labels, leaf, kept[sample], known, smoother, linkage, *result)
+
+
+def _of_sample(x: Rows, distinct: NDArray, rows: NDArray, metric: str, seed: int) -> Found:
+    """Returns the clusters of micro-clusters by those of a sample of the rows that they are of.
+
+    Each gets the cluster that most of its nearest rows of the sample have.
+
+    Args:
+        x: `[n, d]`, see `fit`.
+        distinct: int `[m]`, the indices of the rows that are clustered.
+        rows: `[k, d]`, one row of each micro-cluster.
+        metric: `"cosine"` or `"euclidean"`.
+        seed: random seed.
+    """
+    rng = np.random.default_rng(seed)
+    chosen = rng.choice(len(distinct), MAX_ROWS, replace=False)
+    some = np.asarray(x[distinct[np.sort(chosen)]])
+    smoother = smooth.fit(some, metric)
+    found = number.find(some, smoother, rng)
+    near = knn.nearest(smoother.project(rows), smoother.sharp, smooth.n_neighbors(len(some)))
+    votes = knn.vote(near, found.labels).argmax(axis=1)
+    labels = np.unique(votes, return_inverse=True)[1].astype(np.int64)
+    return Found(labels, found.gap, UNCLEAR, found.scores)
 
 
 def _represented(

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cluster_jax.clustering.number import CLEAR_GAP, MIN_ROWS
+from cluster_jax.clustering.number import MIN_ROWS
 from cluster_jax.core.names import counted
 from cluster_jax.evaluation.options import FINDERS
 
@@ -94,17 +94,14 @@ def verdict(metrics: Mapping[str, Any], noun: str, group: str = "cluster") -> st
     if answer != "unclear":
         return None
     clusters = counted(metrics["n_clusters"], f"{group} is", f"{group}s are")
+    apart = f"not all {group}s are apart from each other"
     if gap is None and "gap" in metrics:  # The tree's clusters by density have no gap.
-        return (
-            f"No clear answer: the {clusters} a best guess, because a "
-            "coarser look finds another number."
-        )
+        return f"No clear answer: the {clusters} a best guess, because {apart}."
     if gap is None:
         return f"No clear answer: the {noun} may form one {group} or none (see the report)."
     return (
         f"No clear answer: the {clusters} a best guess. Their silhouette is {gap:.2f} higher than "
-        f"it would be without {group}s. A clear answer needs about {CLEAR_GAP} by a safe margin, "
-        f"and few {noun} between the {group}s."
+        f"it would be without {group}s, but {apart}."
     )
 
 

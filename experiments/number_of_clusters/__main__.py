@@ -23,7 +23,7 @@ from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
 from cluster_jax.cli import exit_codes
-from cluster_jax.clustering.smooth_tree import SmoothTree
+from cluster_jax.clustering import tree_fit
 from cluster_jax.metrics import partition
 from experiments import tables
 from experiments.number_of_clusters import generate, peers, real
@@ -91,9 +91,9 @@ def run(case: Case, x: NDArray, method: str, points: Callable[[], NDArray]) -> d
     started = time.process_time()
     extra: dict = {}
     if method == OURS:
-        model = SmoothTree(case.metric).fit(case.rows)
-        labels = model.labels_
-        extra = {"verdict": model.verdict_, "gap": model.gap_}
+        found = tree_fit.fit(case.rows, case.metric, originals=case.originals)
+        labels = found.labels
+        extra = {"verdict": found.verdict, "gap": found.gap}
     else:
         labels = peers.PEERS[method](x, points() if "UMAP" in method else x)
     seconds = time.process_time() - started
@@ -103,7 +103,7 @@ def run(case: Case, x: NDArray, method: str, points: Callable[[], NDArray]) -> d
         found = labels == np.bincount(labels[own]).argmax()
         extra["overlap"] = float((own & found).sum() / (own | found).sum())
     if method == OURS:
-        extra["reliability"] = reliability(truth, labels, model.probabilities_)
+        extra["reliability"] = reliability(truth, labels, found.membership.probabilities)
     return {"seconds": round(seconds, 2), **best, **extra}
 
 

@@ -32,12 +32,14 @@ class Case(NamedTuple):
         rows: float32 `[n, d]`.
         truths: one or several right answers, int `[n]` each, negative for noise.
         metric: `"cosine"` or `"euclidean"`.
+        originals: int `[n]`, the row that each row is known to be a copy of, or None.
     """
 
     name: str
     rows: NDArray
     truths: tuple[NDArray, ...]
     metric: str
+    originals: NDArray | None = None
 
     def scaled(self) -> NDArray:
         """The rows, of length one if they are compared by cosine."""

@@ -84,7 +84,8 @@ def few(folder: Path, seed: int, count: int) -> Iterator[Case]:
 def copied(folder: Path, seed: int, count: int) -> Iterator[Case]:
     """Photos with copies: all twice, thrice, a fifth, or one kind twelve times; equal or noisy.
 
-    Noise is 0, 0.1 or 1 % of the standard deviation of a column.
+    Noise is 0, 0.1 or 1 % of the standard deviation of a column. What is a copy is known, as a run
+    on photos knows it.
     """
     for i in range(count):
         rng = default_rng(seed + i)
@@ -102,7 +103,8 @@ def copied(folder: Path, seed: int, count: int) -> Iterator[Case]:
         spread = noise * x.std(axis=0)
         copies = x[added] + spread * rng.standard_normal((len(added), x.shape[1]), np.float32)
         name = f"copies-{seed + i}-{how}-{noise:g}"
-        yield Case(name, np.concatenate([x, copies]), (np.concatenate([y, y[added]]),), "cosine")
+        every = np.concatenate([x, copies]), (np.concatenate([y, y[added]]),)
+        yield Case(name, *every, "cosine", np.concatenate([np.arange(n), added]))
 
 
 def rare(folder: Path, seed: int, count: int, large: dict[str, int], most: int) -> Iterator[Case]:

@@ -20,7 +20,6 @@ def test_separate_blobs_are_found(metric, sizes):
     assert model.n_clusters_ == len(sizes)
     assert adjusted_rand_score(truth, model.labels_) > 0.99
     assert model.verdict_ == "clear"
-    assert model.gap_ >= number.CLEAR_GAP
     assert (np.diff(np.bincount(model.labels_)) <= 0).all()  # the largest first
     assert model.probabilities_.mean() > 0.98
 
@@ -45,7 +44,7 @@ def test_uniform_rows_are_one_cluster(seed):
 def test_between_one_cluster_and_clear_ones_there_is_no_clear_answer():
     x, _ = blobs((100,) * 6, gap=0.7, seed=1)
     model = fit(x)
-    assert number.MIN_GAP < model.gap_ < number.CLEAR_GAP
+    assert model.gap_ > number.MIN_GAP
     assert (model.n_clusters_, model.verdict_) == (5, "unclear")
 
 
@@ -56,7 +55,7 @@ def test_heavy_tails_are_no_clear_clusters(seed):
     for x in (np.exp(rng.normal(size=(600, 10))), rng.normal(size=(600, 8))):
         x *= np.exp(rng.normal(size=(600, 1)))
         found = number.find(x, smooth.fit(x, "euclidean"), rng)
-        assert (found.gap > number.CLEAR_GAP, found.verdict) == (True, "unclear")
+        assert (found.gap > 0.3, found.verdict) == (True, "unclear")
 
 
 @every_row(("n", "seed"), [(300, 0), (600, 1), (2000, 2)])
@@ -72,7 +71,7 @@ def test_clusters_in_one_column_can_be_clear():
     x = rng.normal(size=(300, 1)) + 1000 * np.repeat(range(3), 100)[:, None]
     model = fit(x)
     assert (model.n_clusters_, model.verdict_) == (3, "clear")
-    assert model.gap_ < number.CLEAR_GAP
+    assert model.gap_ < 0.3
 
 
 @pytest.mark.parametrize(
@@ -96,20 +95,20 @@ def test_a_curved_sheet_is_one_cluster():
     assert model.gap_ > number.MIN_GAP
 
 
-@pytest.mark.parametrize(("seed", "verdict"), [(7, "clear"), (3, "clear"), (0, "unclear")])
-def test_curved_clusters_are_clear_if_more_neighbors_find_the_same(seed, verdict):
-    """Two squares that touch at a corner.
+@every_row(("gap", "verdict"), [(0.0, "unclear"), (0.3, "clear")])
+def test_curved_clusters_are_clear_if_they_do_not_touch(gap, verdict):
+    """Two squares side by side, corner to corner.
 
-    Of the second, five neighbors find seven clusters that hold 78 % of the rows, and ten two that
-    hold nearly all; of the last, ten neighbors find as many others.
+    Of these, five neighbors find seven clusters that hold 78 % of the rows, and ten two that hold
+    nearly all.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(3)
     x = rng.uniform(-1, 1, size=(800, 2)) @ np.array([[1, 1], [1, -1]]) / 2
-    x[400:, 0] += 2.0
+    x[400:, 0] += 2.0 + gap
     model = fit(x)
     assert model.gap_ == np.inf
     assert model.verdict_ == verdict
-    assert verdict != "clear" or adjusted_rand_score(np.arange(800) < 400, model.labels_) > 0.98
+    assert adjusted_rand_score(np.arange(800) < 400, model.labels_) > 0.98
 
 
 def test_levels():
@@ -123,8 +122,8 @@ def test_levels():
     assert adjusted_rand_score(truth // 4, model.cut(n_clusters=3)) == 1
 
 
-@pytest.mark.parametrize(("split", "found"), [(9, 10), (10, 20)])
-def test_a_level_is_of_clusters_that_all_split(split, found):
+@pytest.mark.parametrize(("split", "found"), [(9, 19), (10, 20)])
+def test_parts_that_are_apart_become_clusters(split, found):
     """Ten clusters, of which so many have two parts."""
     rng = np.random.default_rng(1)
     truth = np.repeat(np.arange(20), 20)
@@ -198,28 +197,6 @@ def test_a_rare_kind_inside_a_cluster_becomes_one(seed):
     assert found()[200:].sum() >= 6
 
 
-@every_row(
-    ("n", "k", "spread", "verdict"),
-    [
-        (15, 3, 0.5, "unclear"),
-        (25, 5, 0.5, "clear"),
-        (60, 5, 0.8, "unclear"),  # clear, if the error of the rows' silhouettes is left out
-        (400, 5, 0.5, "clear"),
-    ],
-)
-def test_a_clear_answer_is_standard_errors_above_the_limit(n, k, spread, verdict):
-    rng, truth = np.random.default_rng(1), np.arange(n) % k
-    model = fit(3 * np.eye(8)[truth] + spread * rng.normal(size=(n, 8)))
-    assert (model.n_clusters_, model.verdict_) == (k, verdict)
-
-
-def test_few_rows_are_clear_only_with_deviations_to_spare():
-    """The gap alone would do, but Gaussians of 25 rows differ as much."""
-    model = fit(blobs((5,) * 5, gap=1.0, seed=3)[0])
-    assert model.gap_ > number.CLEAR_GAP
-    assert model.verdict_ == "unclear"
-
-
 def test_more_clusters_than_three_hundred():
     centers = 30 * np.random.default_rng(0).normal(size=(320, 8))
     truth = np.repeat(np.arange(320), 12)
@@ -264,7 +241,7 @@ def test_the_null_has_five_rows_for_each_cluster():
     x = np.random.default_rng(0).normal(size=(3000, 8))
     rows = smooth.fit(x, "euclidean")
     labels = number._partition(rows, tree.ward(rows.smooth), 600)
-    assert abs(number._split(x, rows, labels, np.random.default_rng(0)).gap) < 0.03
+    assert abs(number._split(x, rows, labels, np.random.default_rng(0))[1]) < 0.03
 
 
 @pytest.mark.parametrize(("k", "each", "least"), [(60, 20, 0.99), (120, 10, 0.9)])
@@ -283,14 +260,3 @@ def test_random_centers_that_overlap_in_every_column():
     rng, truth = np.random.default_rng(1), np.repeat(np.arange(23), 14)
     x = rng.normal(size=(23, 8))[truth] + 0.25 * rng.normal(size=(322, 8))
     assert adjusted_rand_score(truth, fit(x).labels_) > 0.95
-
-
-def test_what_is_inside_a_cluster_is_searched_once(monkeypatch):
-    """Levels and single splits ask for the same."""
-    searched, original = [], number._search
-    monkeypatch.setattr(
-        number, "_search", lambda rows: searched.append(rows.sharp.tobytes()) or original(rows)
-    )
-    x = 9 * np.eye(6, 9)[np.arange(240) % 6] + np.random.default_rng(0).normal(size=(240, 9))
-    number.find(x, smooth.fit(x, "euclidean"), np.random.default_rng(0))
-    assert len(searched) == len(set(searched)) == 7

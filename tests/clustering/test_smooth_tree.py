@@ -109,7 +109,7 @@ def test_micro_clusters_are_the_same_on_one_device_and_four(monkeypatch):
     x, _ = blobs((200,) * 4, gap=1.0)
     every, found = jax.devices(), []
     for count in (1, 4):
-        monkeypatch.setattr(jax, "devices", lambda count=count: every[:count])
+        monkeypatch.setattr(jax, "local_devices", lambda count=count: every[:count])
         found.append(fit(x))
     for name in ("labels", "leaves", "sample", "linkage"):
         np.testing.assert_array_equal(*(getattr(model._fit_, name) for model in found), name)
@@ -163,7 +163,8 @@ def test_equal_rows_are_one_cluster(metric, value, columns):
 
 def test_copies_zero_rows_and_constant_columns():
     x, truth = blobs((100, 100, 100))
-    x[truth == 0] = x[np.flatnonzero(truth == 0)[0]]
+    x[:90] = x[0]
+    truth[:90] = truth[0]
     x = np.concatenate([x, np.full((300, 5), 7.0)], axis=1)
     assert adjusted_rand_score(truth, fit(x).labels_) > 0.99
     x[:20] = 0
@@ -200,7 +201,7 @@ def test_known_copies_change_nothing():
     np.testing.assert_array_equal(again.leaves, again.leaves[originals])
     np.testing.assert_array_equal(again.smoother.smooth, model.smoother.smooth)
     assert adjusted_rand_score(model.labels, again.labels[:160]) == 1
-    assert again.linkage[-1, 3] == 220
+    assert again.linkage[-1, 3] == 160
     more = tree_fit.fit(copied, "euclidean", 200, originals=originals)
     assert len(more.ids) == 200  # More than the originals: the copies part.
 
@@ -254,7 +255,7 @@ def few_and_copies():
     rng = np.random.default_rng(5)
     sizes = (60, 40, 3)
     rows = np.repeat(np.eye(3, 6) * 20, sizes, axis=0) + rng.normal(size=(sum(sizes), 6))
-    return np.concatenate([rows, rows[::3] + 1e-6])
+    return np.concatenate([rows, rows[::3]])
 
 
 def test_one_probability_for_old_and_new_rows(few_and_copies):
