@@ -21,6 +21,9 @@ Images = str | os.PathLike | Sequence[Any] | ArrayLike
 STATISTICS_IMAGES = 10_000  # the standard error of a mean over 10,000 images is about 0.1 %
 STATISTICS_CHUNK = 256
 
+# Values of `data.name` that are no TFDS set, so that there is no `data.split`.
+OWN_SOURCES = ("digits", "folder", "arrays", "features")
+
 
 def load(
     config: DataConfig,

@@ -14,9 +14,10 @@ from cluster_jax.core import buckets, checks, io
 from cluster_jax.core import mesh as meshes
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.logs import logger
-from cluster_jax.data import features
+from cluster_jax.data import datasets, features
 from cluster_jax.data.datasets import Dataset
-from cluster_jax.data.images import select
+from cluster_jax.data.images import select, with_channels
+from cluster_jax.discovery import splits
 from cluster_jax.discovery.splits import NovelConfig
 from cluster_jax.encoding.embed import (
     Batch,
@@ -119,7 +120,10 @@ def forward_of(encoder: Encoder, mesh: Mesh, name: str) -> Forward:
 
 
 def write_features(
-    values: Mapping[str, Any], out: epath.PathLike
+    values: Mapping[str, Any],
+    out: epath.PathLike,
+    trained: Encoder | None = None,
+    split: str = "train",
 ) -> tuple[tuple[int, ...], list[tuple[str, str]]]:
     """Writes the features of every image.
 
@@ -132,6 +136,9 @@ def write_features(
     Args:
         values: a config of photos, or one with `network.weights`, as JSON values.
         out: a file to write, if the path ends on `.npz`; else a folder. The folder above exists.
+        trained: encoder of the finished training whose config is `values`; None: a pretrained one.
+        split: with `trained`, which images: those of a split of a TFDS set; of others "train", the
+            training images, or "test", those that are held out.
 
     Returns:
         Shape of the features that this process has written, and path and reason of each of its
@@ -149,11 +156,13 @@ def write_features(
     if processes > 1 and not in_parts:
         raise InputError(f"--out must be a folder in {processes} processes; got {out}")
     file = out / f"rows-{part}.npz" if in_parts else out
-    config, dataset, encoder = _encoded(parse_config(values))
+    config, dataset, encoder = _encoded(parse_config(values), trained, split)
     for note in dataset.notes if process == 0 else ():
         logger.warning("%s", note)
     kept = {key: x for key, x in values.items() if key in _OF_FEATURES}
     about = {**kept, "images": workdirs.describe_images(dataset)}
+    if trained is not None:
+        about |= {"encoder": encoder.checksum, "split": split}
     made_from = workdirs.fingerprint(json.dumps(io.plain(about), sort_keys=True).encode())
     if not _is_made(file, out, made_from):
         mesh = meshes.make().local_mesh
@@ -221,22 +230,50 @@ def _arrays(embedded: Batch, dataset: Dataset) -> Batch:
     return arrays
 
 
-def _encoded(config: AnyConfig) -> tuple[AnyConfig, Dataset, Encoder]:
-    """Returns the config, the images that it embeds, and their encoder.
+def _split(config: AnyConfig, split: str) -> Dataset:
+    """Returns images of a run, see `write_features`; all their labels are there.
 
-    Images that a training would hold out for testing are among them.
+    Raises:
+        InputError: there is no such split, or the images cannot be used.
+    """
+    data = config.data
+    if data.name not in datasets.OWN_SOURCES:
+        return datasets.load(dataclasses.replace(data, split=split))
+    checks.one_of("--split", split, ("train", "test"))
+    if not isinstance(config, RunConfig):
+        return datasets.load(data)
+    train, test = splits.load(data, dataclasses.replace(config.novel, classes=None))
+    if split == "train":
+        return train
+    if test is None:
+        must = "--split must be 'train' for a run that holds out no images (novel.holdout)"
+        raise InputError(f"{must}; got {split!r}")
+    return test
+
+
+def _encoded(
+    config: AnyConfig, trained: Encoder | None, split: str
+) -> tuple[AnyConfig, Dataset, Encoder]:
+    """Returns the config, the images that it embeds, and their encoder; see `write_features`.
+
+    Without `trained`, images that a training would hold out for testing are among them.
 
     Raises:
         InputError: the config has no pretrained network, or the images or the weights cannot be
             used.
     """
-    if isinstance(config, RunConfig) and config.network.weights is None:
+    if trained is None and isinstance(config, RunConfig) and config.network.weights is None:
         raise InputError(
             "network.weights must be those of a pretrained network; got None: use the config "
             "'images', or set them"
         )
     if jax.process_count() > 1:  # Files are decoded by the process that embeds them.
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, cache_mb=0))
+    if trained is not None:
+        dataset = _split(config, split)
+        if dataset.has_images:
+            return config, with_channels(dataset, trained.shape[-1]), trained
+        return config, features.with_neighbors(dataset, 0), trained
     if isinstance(config, RunConfig):
         # All images, whatever a training would hold out.
         config = dataclasses.replace(config, novel=NovelConfig(None, None, 0.0, 0))

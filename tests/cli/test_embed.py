@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cluster_jax.cli import embed
+from cluster_jax.runs.begin import run_pipeline
 from tests import toy
 from tests.cli.test_output import check_keys
 from tests.rows import every_row
@@ -66,8 +67,42 @@ def test_a_folder_with_parts_of_more_processes(flags, tmp_path, refused):
         ("--out=x.npy", "must be the path of an .npz file or"),
         ("--out=no/x.npz", "--out must be a file in a folder that exists"),
         ("--out=x.npz --config=nrcc_digits", "must be those of a pretrained network"),
-        ("--out=x.npz --workdir=w", "there is no flag --workdir"),
+        (
+            "--out=x.npz --workdir=w",
+            "must be alone, with --split and --out; got --config",
+        ),
+        ("--out=x.npz --split=test", "--split must be left out without --workdir; got test"),
     ],
 )
 def test_one_sentence_for_bad_flags(flags, message, refused):
     assert message in refused(embed.main, "--config=images", *flags.split())
+
+
+@pytest.mark.usefixtures("traced_once")
+@pytest.mark.parametrize("kind", ["images", "features"])
+def test_a_split_by_the_network_of_a_training(kind, tmp_path, refused):
+    """Features and labels of the images that were trained on, and of those that were held out."""
+    if kind == "images":
+        config, labels = toy.config(toy.file(tmp_path, 60)), toy.images(60)[1]
+    else:
+        config, labels = toy.shrunken("simclr_features", tmp_path), np.arange(80) % 4
+    config.novel.holdout = 0.25
+    config.train.update(duration="2 steps", checkpoint_every=2)
+    run = tmp_path / "run"
+    run_pipeline(config, run)
+    for split in ("train", "test"):
+        embed.main([f"--workdir={run}", f"--split={split}", f"--out={tmp_path}/{split}.npz"])
+    train, test = ({**np.load(tmp_path / f"{split}.npz")} for split in ("train", "test"))
+    both = np.concatenate([train["labels"], test["labels"]])
+    np.testing.assert_array_equal(np.sort(both), np.sort(labels))
+    assert len(test["features"]) == len(test["labels"]) < len(train["labels"])
+    layer = config.eval.features
+    stored = np.load(run / "embedding.npz")[layer]
+    np.testing.assert_allclose(train["features"], stored, atol=1e-4)
+    embed.main([f"--workdir={run}", "--split=test", f"--out={tmp_path}/shards"])
+    rows = np.load(tmp_path / "shards" / "features-00000-of-00001.npy")
+    np.testing.assert_allclose(rows, test["features"], atol=1e-5)
+    said = refused(embed.main, f"--workdir={run}", "--split=val", f"--out={tmp_path}/v.npz")
+    assert "--split must be one of 'train', 'test'; got 'val'" in said
+    said = refused(embed.main, f"--workdir={run}", "--split=test", f"--out={tmp_path}/train.npz")
+    assert "--out must be new, or have features of these images" in said
