@@ -24,6 +24,7 @@ VALUES = {
     # Numbers of the classes to take, or None for all
     "data.classes": placeholder(tuple),
     "data.cache_mb": 2048.0,  # largest set that is kept decoded in memory, in 10^6 bytes
+    "data.threads": 32,  # that decode images which are not kept in memory, on each host
     "data.max_corrupt_fraction": 0.05,  # largest fraction of unreadable files
     "data.exclude": (),  # globs of files and folders that are left out of a folder
     "augment.size": 32,  # side of a view in pixels; None: that of pretrained weights
@@ -130,7 +131,9 @@ VALUES = {
     # clusters of smoothed features, a tree of groups, probabilities, and a verdict
     "eval.method": "gridshift",
     "eval.n_clusters": placeholder(int),  # number of clusters of the tree; None: found
-    "eval.batch_size": 512,  # images of a forward pass of the embedding
+    "eval.batch_size": 512,  # images of a forward pass of the embedding, on all devices together
+    # Rows that GridShift clusters, and the others follow; None: all, on several hosts 50,000
+    "eval.sample": placeholder(int),
     # The map, which GridShift clusters; for the tree it is only drawn.
     "eval.reduce": "umap",  # or "tsne", "pca", "none"
     "eval.n_components": 3,  # its dimensions

@@ -32,6 +32,10 @@ HELP = str(__doc__).partition("\n\n")[2]
 SHORT = "exit codes: 0 success, 1 failure, 2 bad input, 75 and 130 interrupted (cluster-jax --help)"
 
 
+# Packages that read and write buckets; with TensorFlow installed, gs:// goes through it.
+_OF_BUCKETS = ("gcsfs", "google", "aiohttp", "tensorflow")
+
+
 class Terminated(KeyboardInterrupt):
     """Raised by SIGTERM, which training alone handles otherwise, see `training.loop`."""
 
@@ -71,6 +75,7 @@ def _end(error: BaseException) -> None:
         text = "Interrupted; the same command goes on from what is saved, if anything is."
         code = code or INTERRUPTED
     elif isinstance(error, OSError | MemoryError) or _is_of_bucket(error):
+        text = " ".join(text.split()) if _is_of_bucket(error) else text
         text, code = text or "out of memory", FAILURE
     elif _has_no_device(error):
         must = "JAX_PLATFORMS must name devices of this machine, such as cpu"
@@ -93,7 +98,7 @@ def _end(error: BaseException) -> None:
 
 def _is_of_bucket(error: BaseException) -> bool:
     """Returns whether an error is of a library that reads buckets; these have no common class."""
-    return type(error).__module__.partition(".")[0] in ("gcsfs", "google", "aiohttp")
+    return type(error).__module__.partition(".")[0] in _OF_BUCKETS
 
 
 def _has_no_device(error: BaseException) -> bool:

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from cluster_jax.core import arrays, checks, collectives, ops
 from cluster_jax.core.arrays import Rows, numeric
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.hosts import Spread
 
 METRICS = ("euclidean", "spherical")
 # Rows of a block, and elements of its features and scores, at most: on a CPU they stay in the cache
@@ -63,7 +64,7 @@ class KMeansResult(NamedTuple):
 
 
 def kmeans(
-    x: ArrayLike,
+    x: ArrayLike | Spread,
     n_clusters: int | ArrayLike,
     *,
     metric: str = "euclidean",
@@ -86,7 +87,7 @@ def kmeans(
     Args:
         x: finite `[n, d]`. Dtypes that fit float32 are computed in float32, others in float64 if
             JAX has it enabled. Euclidean centers of other dtypes are always float64, because
-            float32 would round them far from zero.
+            float32 would round them far from zero. A `hosts.Spread` if one process alone has them.
         n_clusters: number of clusters k, 1 to n; or, as in SciPy's `kmeans2`, the initial centers
             `[k, d]` of the first run. All further runs draw centers by k-means++.
         metric: `"euclidean"` or `"spherical"`; with the latter a row of zeros stays zero and gets
@@ -113,7 +114,8 @@ def kmeans(
         >>> result.labels.tolist(), result.centers.tolist(), result.inertia
         ([0, 0, 1, 1], [[0.5], [10.5]], 1.0)
     """
-    x = numeric(x, "x", _LARGEST if metric == "euclidean" else np.inf)
+    if not isinstance(x, Spread):
+        x = numeric(x, "x", _LARGEST if metric == "euclidean" else np.inf)
     n = len(x)
     init = np.asarray(n_clusters)
     k: Any = len(init) if init.ndim else n_clusters
@@ -214,7 +216,13 @@ class _Rows:
     """
 
     def __init__(
-        self, x: Rows, sample: NDArray, k: int, block_rows: int, spherical: bool, mesh: Mesh | None
+        self,
+        x: Rows,
+        sample: NDArray | Spread,
+        k: int,
+        block_rows: int,
+        spherical: bool,
+        mesh: Mesh | None,
     ) -> None:
         """Prepares the rows for the devices; none of `x` is read or checked yet.
 

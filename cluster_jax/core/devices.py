@@ -16,7 +16,7 @@ from cluster_jax.core.logs import logger
 
 # Seconds without a heartbeat after which a process counts as dead, and JAX ends the others.
 HEARTBEAT_TIMEOUT = 20
-# Seconds that the other processes wait at the end while the first one clusters and reports.
+# Seconds that the other processes wait at the end for the first one.
 SHUTDOWN_TIMEOUT = 24 * 3600
 # Seconds of compilation above which a program is kept.
 _LEAST = 0.2

@@ -59,6 +59,7 @@ class DataConfig:
         classes: classes whose images are taken, by their numbers in the set, and numbered anew in
             this order; None: all. They are taken out of the `limit` images.
         exclude: globs of names, or of paths in the folder, of files and folders that are left out.
+        threads: threads that decode images which are not kept in memory.
     """
 
     name: str
@@ -73,6 +74,7 @@ class DataConfig:
     classes: tuple[CountOrZero, ...] | None = None
     labels: str | None = None
     exclude: tuple[str, ...] = ()
+    threads: Count = THREADS
 
     @property
     def resize(self) -> Resize | None:
@@ -303,7 +305,7 @@ class ItemReader:
 
     def fetch(self, indices: np.ndarray) -> np.ndarray:
         """Decodes images in threads, see `Dataset.fetch`; errors are those of `read`."""
-        return np.stack(map_indices(self.read, indices))
+        return np.stack(map_indices(self.read, indices, self._config.threads))
 
     def facts(self, indices: np.ndarray) -> np.ndarray:
         """Returns what is known of images, see `Dataset.facts`; reads those not decoded before.
@@ -495,17 +497,19 @@ def chunks(count: int, task: str) -> Iterator[np.ndarray]:
 
 
 @functools.cache
-def _pool() -> ThreadPoolExecutor:
+def _pool(threads: int) -> ThreadPoolExecutor:
     """Returns the threads that read streamed images; they live until the process ends."""
-    return ThreadPoolExecutor(THREADS)
+    return ThreadPoolExecutor(threads)
 
 
-def map_indices(function: Callable[[int], Any], indices: np.ndarray) -> list:
+def map_indices(
+    function: Callable[[int], Any], indices: np.ndarray, threads: int = THREADS
+) -> list:
     """Computes `function` of each index int `[b]`, in threads; the results are in order.
 
     The first error of `function` is raised. `function` must not call `map_indices` itself.
     """
-    return list(_pool().map(function, np.asarray(indices).tolist()))
+    return list(_pool(threads).map(function, np.asarray(indices).tolist()))
 
 
 def order(count: int, *entropy: int) -> np.ndarray:

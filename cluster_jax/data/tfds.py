@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from etils import epath
 
-from cluster_jax.core import buckets, checks, io
+from cluster_jax.core import buckets, checks, hosts, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import images
 from cluster_jax.data.images import DataConfig, Dataset, ItemReader
@@ -102,12 +102,19 @@ class Labels:
     def take(self, key: str, read: Callable[[], np.ndarray]) -> np.ndarray:
         """Returns the labels of a set: those of the file, or else by `read`.
 
+        Several processes call this together: the first one reads, and sends them to the others.
+
         Args:
             key: text that names the set, its split, label and limit; see `load`.
             read: function that reads the labels. It is called at most once for a key.
         """
-        if key not in self._kept:
+        is_first = jax.process_index() == 0
+        if key not in self._kept and is_first:
             self._kept[key] = read()
+        if jax.process_count() > 1:  # One may have read labels for minutes.
+            hosts.wait_for_all("labels")
+            sent = hosts.from_first({"labels": self._kept[key]} if is_first else None)
+            self._kept[key] = sent["labels"]
         return self._kept[key]
 
     def write(self) -> None:

@@ -122,11 +122,17 @@ def _count(batches: Sequence[Batch]) -> int:
 
 
 def _joined(batches: Sequence[Batch]) -> Batch:
+    if not batches:
+        return {}
     return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
 
 
 def forward_of(
-    network: Callable[..., Mapping[str, Any]], params: Any, model_state: Any, mesh: Mesh
+    network: Callable[..., Mapping[str, Any]],
+    params: Any,
+    model_state: Any,
+    mesh: Mesh,
+    needs: tuple[str, ...] | None = None,
 ) -> Forward:
     """Makes the forward pass of the network that a method keeps after training.
 
@@ -135,11 +141,17 @@ def forward_of(
         params: parameters, on all devices of the mesh.
         model_state: the method's other state, on all devices of the mesh.
         mesh: the devices.
+        needs: names of the features; None: all.
 
     Returns:
         A function to the features of `methods.base.embed`.
     """
-    forward = jax.jit(network, out_shardings=meshes.replicated(mesh))
+
+    def computed(*arguments: Any) -> dict[str, Any]:
+        features = network(*arguments)
+        return {name: features[name] for name in needs or features}
+
+    forward = jax.jit(computed, out_shardings=meshes.replicated(mesh))
     return lambda images: forward(params, model_state, images)
 
 
@@ -151,6 +163,7 @@ def embed(
     mesh: Mesh,
     kept: Parts | None = None,
     also: Callable[[np.ndarray, np.ndarray], Batch] | None = None,
+    in_all: bool = True,
 ) -> dict[str, np.ndarray]:
     """Embeds all images in the order of the data set.
 
@@ -161,12 +174,13 @@ def embed(
         dataset: the images.
         batch_size: images per forward pass, over all devices; rounded up to a multiple of their
             number, and filled with copies where there are fewer images.
-        mesh: the devices. If they are of several processes, all of these call this together, and
-            each gets the whole result.
+        mesh: the devices. If they are of several processes, all of these call this together.
         kept: where rows are kept until all is done, for the caller to remove; None, and where
             several processes call this together: nowhere.
         also: returns further rows of a batch, by name, from its images uint8 `[b, H, W, C]` and
             their indices int32 `[b]`; ignored where several processes call this together.
+        in_all: where several processes call this together, whether each gets all rows; else the
+            first one does, and the others get no row.
 
     Returns:
         Name -> rows `[n, ...]`; `UNREADABLE` too if a file could not be read.
@@ -175,6 +189,7 @@ def embed(
     batch_size = -(-batch_size // mesh.size) * mesh.size
     together = mesh.is_multi_process
     share = (jax.process_index(), jax.process_count()) if together else (0, 1)
+    is_dropped = together and not in_all and jax.process_index() != 0
     kept = None if together else kept
     if kept is not None:  # Rounding depends on which images are computed together.
         kept = kept._replace(fingerprint=f"{kept.fingerprint}:{batch_size}x{mesh.size}")
@@ -190,7 +205,9 @@ def embed(
                 placed = jax.make_array_from_process_local_data(sharded, images)
                 pending = forward(placed)
                 more = {} if also is None or together else also(images, index)
-                computed = {**jax.device_get(pending), **more}
+                # Waiting here, too, so that no process is batches ahead of the others.
+                jax.block_until_ready(pending)
+                computed = more if is_dropped else {**jax.device_get(pending), **more}
                 bar.update(count)
                 if dataset.unreadable is not None:
                     # The images of all processes that stand in for unreadable files.
@@ -198,7 +215,8 @@ def embed(
                     if together:
                         mask = multihost_utils.process_allgather(mask, tiled=True)
                     computed = {**computed, UNREADABLE: mask}
-                yield {name: values[:count] for name, values in computed.items()}
+                if not is_dropped:
+                    yield {name: values[:count] for name, values in computed.items()}
 
     embedded = collect(kept, embed_from)
     if UNREADABLE in embedded and not embedded[UNREADABLE].any():

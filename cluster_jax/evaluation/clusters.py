@@ -1,6 +1,7 @@
 """Clusters of features by SmoothTree, GridShift, k-means or a module, and their metrics."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from cluster_jax.clustering.reduce import MAP_COLUMNS, draw, reduce
 from cluster_jax.clustering.smooth import Smoother
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.clustering.tree_fit import TreeFit
-from cluster_jax.core import arrays, checks
+from cluster_jax.core import arrays, checks, hosts, io
 from cluster_jax.core.arrays import Rows
 from cluster_jax.core.names import counted
 from cluster_jax.data.arrays import Shards
@@ -111,6 +112,59 @@ def find(
     progress(f"running k-means {text}, k = {k} ...")
     result = run_kmeans(points, options, seed=seed)
     return result._replace(distances=distances_to_means(rows, result.cluster_labels))
+
+
+def find_by_sample(
+    x: NDArray, options: ClusterOptions, *, seed: int, most: int, mesh: Any = None
+) -> Clustering:
+    """Returns the clusters of a random sample of rows, to which all other rows are assigned.
+
+    A row outside the sample gets the cluster of most of its nearest sampled rows, weighted as in
+    `knn.vote`, and the mean of the points of the three nearest ones.
+
+    Args:
+        x: unit rows `[n, d]`, more than `most`.
+        options: of GridShift or a user-defined method, with the metric "cosine".
+        seed: random seed of the sample, of the clustering and of the map.
+        most: rows of the sample.
+        mesh: devices of all processes, see `hosts.on_all`; None: those of this process.
+
+    Returns:
+        The result for all rows. Its metrics have `rows_clustered`, the size of the sample.
+    """
+    from cluster_jax.metrics.knn import nearest_voters
+
+    sample = np.sort(np.random.default_rng(seed).choice(len(x), most, replace=False))
+    found = find(x[sample], options, seed=seed)
+    k = min(options.n_neighbors, most)
+    indices, cosines = hosts.on_all(nearest_voters, mesh, x, x[sample], k=k)
+    near = knn.Neighbors(indices, np.maximum(1 - cosines.astype(np.float64), 0))
+    ids, codes = placing.coded(found.cluster_labels)
+    labels = np.empty(len(x), np.int32)
+    for part in arrays.blocks(len(x), len(ids)):
+        votes = knn.vote(knn.Neighbors(near.indices[part], near.distances[part]), codes)
+        labels[part] = ids[votes.argmax(axis=1)]
+    labels[sample] = found.cluster_labels
+    points = found.points[indices[:, :3]].mean(axis=1)
+    points[sample] = found.points
+    small = np.unique(found.cluster_labels[found.outliers])
+    outliers = np.isin(labels, small)
+    is_in = labels != NO_CLUSTER
+    distances = np.zeros(len(x), np.float32)
+    distances[is_in] = distances_to_means(x[is_in], labels[is_in])
+    metrics = {**found.metrics, "rows_clustered": most, "outliers": int(outliers.sum())}
+    return Clustering(metrics, points, found.centers, labels, distances, outliers)
+
+
+def to_arrays(result: Clustering) -> dict[str, NDArray]:
+    """Returns the clusters of a method without a tree as arrays by name, for `from_arrays`."""
+    stored = {**result._asdict(), "metrics": json.dumps(io.plain(result.metrics))}
+    return {name: np.asarray(value) for name, value in stored.items() if value is not None}
+
+
+def from_arrays(stored: Mapping[str, NDArray]) -> Clustering:
+    """Returns the clusters from the arrays of `to_arrays`."""
+    return Clustering(**{**stored, "metrics": json.loads(stored["metrics"].item())})
 
 
 def scored(

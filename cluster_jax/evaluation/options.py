@@ -21,6 +21,8 @@ from cluster_jax.core.names import counted
 from cluster_jax.evaluation import own
 from cluster_jax.metrics.probe_settings import ProbeSettings
 
+# Rows that are clustered in a job of several processes, see `EvalConfig.sample`.
+SAMPLE = 50_000
 FEATURES = ("backbone", "projection")
 CLUSTERINGS = ("tree", "gridshift", "kmeans")
 # Those of them that find the number of clusters, as trainings and images need it.
@@ -144,7 +146,10 @@ class EvalConfig(ClusterOptions):
 
     Attributes:
         features: which features are clustered, `"backbone"` or `"projection"`.
-        batch_size: number of images in a forward pass of the embedding.
+        batch_size: number of images in a forward pass of the embedding, on all devices together.
+        sample: rows that are clustered by a method other than the tree, to which all others are
+            then assigned; None: all rows, and at most `SAMPLE` in a job of several processes, of
+            which all others wait meanwhile.
         kmeans: settings of the k-means beside `method`, with `n_init` runs.
         knn: numbers of neighbors for k-NN accuracy; (): it is skipped.
         metrics: modules of one's own that score features and clusters, see `evaluation.own`.
@@ -158,10 +163,18 @@ class EvalConfig(ClusterOptions):
     metric: Literal["cosine", "euclidean"]
     features: Literal["backbone", "projection"]
     batch_size: Count
+    sample: Count | None
     kmeans: KMeansConfig
     knn: tuple[Count, ...]
     metrics: tuple[Annotated[str, outside.named((), *own.NEEDS)], ...]
     linear_probe: ProbeSettings | None
+
+    def sample_of(self, n: int, processes: int) -> int | None:
+        """Returns how many of n rows are clustered, see `sample`; None: all of them."""
+        if self.method == "tree":
+            return None
+        most = SAMPLE if self.sample is None and processes > 1 else self.sample
+        return most if most is not None and most < n else None
 
 
 def resolve(

@@ -134,11 +134,14 @@ class Refresh(NamedTuple, Generic[State]):
             and, as "neighbors", `Dataset.nearest` if the data set has it. The images are embedded
             only if `embedding` is called.
         kept: the network that computes the features for `embedding()`; None: the method's `kept`.
+        needs: names of the features that `embedding()` returns; others are neither computed nor
+            collected. None: all.
     """
 
     is_due: Callable[[int], bool]
     update: Callable[[State, Embedding, Array, Mesh], State]
     kept: Kept[State] | None = None
+    needs: tuple[str, ...] | None = None
 
 
 class Watched(NamedTuple, Generic[State]):

@@ -139,7 +139,7 @@ def term(context: MethodContext, config: TermConfig) -> Term:
     return Term(
         init,
         value,
-        refresh=Refresh(is_due, functools.partial(e_step, config)),
+        refresh=Refresh(is_due, functools.partial(e_step, config), needs=("projection",)),
         pseudo_labels=lambda model_state: model_state.labels,
     )
 

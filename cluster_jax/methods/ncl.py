@@ -207,7 +207,7 @@ def make(context: MethodContext, config: Config) -> Method[NCLState]:
         return method
     _, is_due = base.refresh_schedule(context, "0 steps", config.update_every)
     return method._replace(
-        refresh=Refresh(is_due, functools.partial(_cluster, context, config)),
+        refresh=Refresh(is_due, functools.partial(_cluster, context, config), needs=("backbone",)),
         watched=Watched(pseudo_labels=functools.partial(_novel_labels, context)),
     )
 

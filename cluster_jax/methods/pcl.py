@@ -140,7 +140,7 @@ def term(context: MethodContext, config: TermConfig) -> Term:
     return Term(
         init,
         value,
-        refresh=Refresh(is_due, functools.partial(cluster, config)),
+        refresh=Refresh(is_due, functools.partial(cluster, config), needs=("projection",)),
         pseudo_labels=lambda model_state: model_state.clusterings[0].labels,
     )
 

@@ -7,12 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, PartitionSpec
 from numpy.typing import ArrayLike, NDArray
 
-from cluster_jax.core import collectives
+from cluster_jax.core import collectives, hosts
 from cluster_jax.core.arrays import normalize_rows, numeric, one_per_row
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.hosts import Spread
 
 _AXIS = "rows"
 # Scores that a device computes at once (float32: 256 MB).
@@ -26,6 +27,7 @@ def knn_accuracy(
     n_neighbors: Sequence[int] = (20,),
     queries: ArrayLike | None = None,
     query_labels: ArrayLike | None = None,
+    mesh: Mesh | None = None,
 ) -> dict[int, float | None]:
     """Returns the share of rows whose class wins the vote of the nearest rows by cosine.
 
@@ -38,6 +40,7 @@ def knn_accuracy(
         queries: finite float `[m, d]` to classify; None for the voters themselves, each without
             its own vote (leave-one-out).
         query_labels: integers `[m]`, with `queries`.
+        mesh: devices of all processes, see `hosts.on_all`; None: those of this process.
 
     Returns:
         Number of voters -> accuracy, or None where there are not that many voters.
@@ -63,12 +66,13 @@ def knn_accuracy(
     possible = [k for k in n_neighbors if k <= len(voters) - (asked is None)]
     if not possible:
         return dict.fromkeys(n_neighbors)
-    if jax.default_backend() == "cpu":
+    if mesh is None and jax.default_backend() == "cpu":
         # Of unit rows the nearest by Euclidean distance have the highest cosine similarity.
         search = NearestNeighbors(n_neighbors=max(possible), algorithm="brute").fit(voters)
         nearest = search.kneighbors(asked, return_distance=False)
     else:
-        nearest = _nearest(voters, asked, max(possible), Mesh(jax.local_devices(), (_AXIS,)))
+        queries = () if asked is None else (asked,)
+        nearest, _ = hosts.on_all(nearest_of_all, mesh, voters, *queries, k=max(possible))
     names, codes = np.unique(classes, return_inverse=True)
     accuracies: dict[int, float | None] = dict.fromkeys(n_neighbors)
     for k in possible:
@@ -78,43 +82,72 @@ def knn_accuracy(
     return accuracies
 
 
-def _nearest(voters: NDArray, asked: NDArray | None, k: int, mesh: Mesh) -> NDArray:
-    """Returns the rows of highest cosine, int32 `[m, k]`, on devices that share the voters.
+def nearest_voters(
+    asked: NDArray | Spread, voters: NDArray, *, k: int, mesh: Mesh | None
+) -> tuple[NDArray, NDArray]:
+    """Returns `nearest_of_all` of rows that one process alone may have, among a few voters.
+
+    Example:
+        >>> rows, voters = np.eye(2), np.array([[0.0, 1.0], [0.6, 0.8]])
+        >>> nearest_voters(rows, voters, k=1, mesh=None)[0].tolist()
+        [[1], [0]]
+    """
+    return nearest_of_all(voters, asked, k=k, mesh=mesh)
+
+
+def nearest_of_all(
+    voters: NDArray | Spread, asked: NDArray | Spread | None = None, *, k: int, mesh: Mesh | None
+) -> tuple[NDArray, NDArray]:
+    """Returns rows of highest cosine, int32 `[m, k]`, and their cosines; devices share the voters.
 
     Args:
-        voters: `[n, d]`, of length one.
+        voters: `[n, d]`, of length one, n at least k.
         asked: `[m, d]`, of length one; None: the voters, each without itself.
         k: number of rows.
-        mesh: the devices, of this process.
+        mesh: the devices; None: those of this process.
+
+    Example:
+        >>> found, cosines = nearest_of_all(np.array([[1.0, 0.0], [0.5, 0.8]]), k=1, mesh=None)
+        >>> found.tolist(), cosines.tolist()
+        ([[1], [0]], [[0.5], [0.5]])
     """
+    if mesh is None:
+        mesh = Mesh(jax.local_devices(), (_AXIS,))
     n = len(voters)
     queries = voters if asked is None else asked
     numbers = np.arange(n) if asked is None else np.full(len(queries), -1)
     shard, whole = PartitionSpec(_AXIS), PartitionSpec()
-    padded = np.pad(voters, ((0, -n % mesh.size), (0, 0)))
-    placed = jax.device_put(padded, NamedSharding(mesh, shard))
+    placed = hosts.placed(voters, mesh)
     body = functools.partial(_highest, n=n, k=k)
     search = jax.jit(
         jax.shard_map(body, mesh=mesh, in_specs=(shard, whole, whole), out_specs=whole)
     )
     rows = min(len(queries), max(1, _SCORES * mesh.size // n))
-    parts = []
+    found = []
     for start in range(0, len(queries), rows):
         # The last block starts early enough to be full, so that all are one program.
         first = min(start, len(queries) - rows)
-        some = slice(first, first + rows)
-        parts.append(np.asarray(search(placed, queries[some], numbers[some]))[start - first :])
-    return np.concatenate(parts)
+        some = np.arange(first, first + rows)
+        outputs = search(placed, queries[some], numbers[some])
+        found.append([np.asarray(output)[start - first :] for output in outputs])
+    rows_found, cosines = map(np.concatenate, zip(*found, strict=True))
+    return rows_found, cosines
 
 
-def _highest(voters: Array, queries: Array, own_numbers: Array, *, n: int, k: int) -> Array:
-    """Returns the k voters of all devices nearest to each query, of equally near ones the first."""
+def _highest(
+    voters: Array, queries: Array, own_numbers: Array, *, n: int, k: int
+) -> tuple[Array, Array]:
+    """Returns the k voters of all devices nearest to each query, of equally near ones the first.
+
+    And their cosines, `[m, k]` as well.
+    """
     numbers = collectives.local_rows(len(voters), _AXIS)
     scores = jnp.matmul(queries, voters.T, precision=lax.Precision.HIGHEST)
     is_other = (numbers[None] < n) & (numbers[None] != own_numbers[:, None])
     scores, places = lax.top_k(jnp.where(is_other, scores, -jnp.inf), min(k, len(voters)))
     scores, rows = (collectives.gather(x.T, _AXIS).T for x in (scores, numbers[places]))
-    return jnp.take_along_axis(rows, lax.top_k(scores, k)[1], axis=1)
+    highest, order = lax.top_k(scores, k)
+    return jnp.take_along_axis(rows, order, axis=1), highest
 
 
 def _checked(features: ArrayLike, labels: ArrayLike | None) -> tuple[NDArray, NDArray]:

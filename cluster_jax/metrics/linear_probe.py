@@ -8,12 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array, lax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh
 from numpy.typing import ArrayLike, NDArray
 
-from cluster_jax.core import checks, config, schedules
+from cluster_jax.core import checks, config, hosts, schedules
+from cluster_jax.core import mesh as meshes
 from cluster_jax.core.arrays import numeric, one_per_row
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.hosts import Spread
 from cluster_jax.metrics.probe_settings import ProbeSettings
 
 _MOMENTUM = 0.9
@@ -32,6 +34,7 @@ def linear_probe(
     test: tuple[ArrayLike, ArrayLike] | None = None,
     top: Sequence[int] = (1,),
     seed: int = 0,
+    mesh: Mesh | None = None,
 ) -> dict[int, float | None]:
     """Returns the top-k accuracy of a linear classifier, on rows that its training does not see.
 
@@ -49,6 +52,7 @@ def linear_probe(
             without a training row counts as wrong. None: rows are held out.
         top: numbers k; a row is right where its class is among the k that are most likely.
         seed: of the split and of the order of the rows.
+        mesh: devices of all processes, see `hosts.on_all`; None: those of this process.
 
     Returns:
         k -> share of the scored rows that are right, or None where there are fewer classes.
@@ -79,18 +83,19 @@ def linear_probe(
     batch = min(settings.batch_size, len(train))
     steps = len(train) // batch
     order = np.stack([rng.permutation(train)[: steps * batch] for _ in range(settings.epochs)])
-    logits = _train_and_predict(
-        _placed(_scaled(rows, train)),
-        jnp.asarray(target, jnp.int32),
-        jnp.asarray(order.reshape(-1, batch), jnp.int32),
-        settings.learning_rate,
-        settings.weight_decay,
+    ranks = hosts.on_all(
+        _ranks,
+        mesh,
+        _scaled(rows, train),
+        target.astype(np.int32),
+        order.reshape(-1, batch).astype(np.int32),
+        learning_rate=settings.learning_rate,
+        weight_decay=settings.weight_decay,
         n_classes=len(classes),
     )
-    # Equally likely classes are in the order of their numbers.
-    ranked = np.argsort(-np.asarray(logits)[: len(rows)][is_test], axis=1, kind="stable")
-    hits = classes[ranked] == true_labels[is_test, None]
-    return {k: float(hits[:, :k].any(axis=1).mean()) if k <= len(classes) else None for k in top}
+    # The class of a test row may have no training row.
+    ranks = np.where(classes[target] == true_labels, ranks[: len(rows)], len(classes))[is_test]
+    return {k: float((ranks < k).mean()) if k <= len(classes) else None for k in top}
 
 
 def _scaled(rows: NDArray, train: NDArray) -> NDArray:
@@ -112,14 +117,42 @@ def _scaled(rows: NDArray, train: NDArray) -> NDArray:
     return np.concatenate(blocks)
 
 
-def _placed(rows: NDArray) -> Array:
-    """Puts rows on the devices of this process, which share them, and zeros to fill the last one.
+def _ranks(
+    rows: NDArray | Spread,
+    target: NDArray,
+    order: NDArray,
+    *,
+    mesh: Mesh | None,
+    n_classes: int,
+    **rates: float,
+) -> NDArray:
+    """Returns the rank of each row's class among the predicted ones, int32 `[n + padding]`.
 
-    CPU devices have one memory, so that one of them has all.
+    The most likely class has the rank 0; equally likely ones are in the order of their numbers.
+
+    Args:
+        rows: scaled rows `[n, d]`.
+        target: int32 `[n]`, the classes of the rows, 0 to `n_classes` - 1.
+        order: int32 `[steps, batch]`, the rows of each step of the training.
+        mesh: the devices, which share the rows; None: those of this process. CPU devices have one
+            memory, so that one of them has all.
+        n_classes: number of classes.
+        rates: `learning_rate` and `weight_decay`.
     """
-    devices = jax.local_devices()[: 1 if jax.default_backend() == "cpu" else None]
-    sharding = NamedSharding(Mesh(devices, ("rows",)), PartitionSpec("rows"))
-    return jax.device_put(np.pad(rows, ((0, -len(rows) % len(devices)), (0, 0))), sharding)
+    if mesh is None:
+        mesh = Mesh(jax.local_devices()[: 1 if jax.default_backend() == "cpu" else None], ("rows",))
+    features = hosts.placed(rows, mesh)
+    padded = np.pad(target, (0, len(features) - len(target)))
+    logits = _train_and_predict(features, padded, order, **rates, n_classes=n_classes)
+    rank = jax.jit(_rank, out_shardings=meshes.replicated(mesh))
+    return np.asarray(rank(logits, padded))
+
+
+def _rank(logits: Array, target: Array) -> Array:
+    """Returns how many classes come before that of each row, int32 `[n]`, see `_ranks`."""
+    own = jnp.take_along_axis(logits, target[:, None], axis=1)
+    is_before = jnp.arange(logits.shape[1])[None] < target[:, None]
+    return jnp.sum((logits > own) | ((logits == own) & is_before), axis=1, dtype=jnp.int32)
 
 
 @partial(jax.jit, static_argnames="n_classes")

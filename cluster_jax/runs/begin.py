@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import shlex
 import time
 from collections.abc import Callable, Mapping
@@ -12,14 +13,16 @@ import numpy as np
 from etils import epath
 from ml_collections import ConfigDict
 
+from cluster_jax import __version__
 from cluster_jax.clustering import custom
-from cluster_jax.core import buckets, checks, io
+from cluster_jax.core import buckets, checks, hosts, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.devices import say
 from cluster_jax.data import folder as image_files
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.evaluation import own
 from cluster_jax.evaluation.options import FINDERS
+from cluster_jax.evaluation.stages import Stages
 from cluster_jax.report import summary
 from cluster_jax.runs import finish, page, photos, start, trainings
 from cluster_jax.runs import run as records
@@ -27,10 +30,12 @@ from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.run import Run
 from cluster_jax.runs.store import Store
-from cluster_jax.training import checkpoint
 from cluster_jax.training.build import Inputs
 from cluster_jax.training.config import AnyConfig, PhotosConfig, RunConfig, own_files, parse_config
 from cluster_jax.training.progress import read_log
+
+# Images of which several hosts make pictures for the page, while all but one wait.
+_PICTURES = 5_000
 
 
 def run_pipeline(
@@ -57,8 +62,7 @@ def run_pipeline(
         report: whether to write `report.html`; the command `report` writes it later.
 
     Returns:
-        `Run.results`, and the config under the key "config". `{}` if several processes have just
-        made the embeddings: a second call, by one process, clusters them.
+        `Run.results`, and the config under the key "config".
 
     Raises:
         InputError: the config, the data or the workdir is invalid, or a file in the workdir is
@@ -91,7 +95,7 @@ def _run(
     missing steps are done, and the images are clustered. For the arguments see `run_pipeline`.
     """
     is_first = jax.process_index() == 0
-    checkpoint.wait_for_all("started")
+    hosts.wait_for_all("started")
     workdir = buckets.path(workdir or workdirs.default_workdir(parsed.values, name))
     if not isinstance(parsed, RunConfig):  # Trainings alone write into a bucket.
         checks.local(workdir)
@@ -130,19 +134,19 @@ def _run(
     lock = workdirs.locked(workdir) if is_first else contextlib.nullcontext(lambda: None)
     with lock as guard:
         inputs = make(guard)
-        if jax.process_count() > 1:  # One alone would cluster while the others wait.
-            again = f"`cluster-jax train --workdir={shlex.quote(str(workdir))}`"
-            say(f"{workdir} has the features; {again} on one machine clusters them")
-            return {}
+        if not is_first:
+            hosts.follow()
+            return {**records.read(workdir).results, "config": parsed.values}
         guard()
-        if is_same:  # Only its features had to be made again.
-            run = page.repaired(records.read(workdir), with_report=report)
-            say(f"{workdir} is finished; the missing files were made again\n")
-            say(summary.run_table(run.results))
-            return {**run.results, "config": parsed.values}
-        if finished is not None and isinstance(parsed, PhotosConfig):
-            _check_images(records.read(workdir), inputs.dataset)
-        return _cluster_and_write(store, inputs, started, report)
+        with hosts.leading():
+            if is_same:  # Only its features had to be made again.
+                run = page.repaired(records.read(workdir), with_report=report)
+                say(f"{workdir} is finished; the missing files were made again\n")
+                say(summary.run_table(run.results))
+                return {**run.results, "config": parsed.values}
+            if finished is not None and isinstance(parsed, PhotosConfig):
+                _check_images(records.read(workdir), inputs.dataset)
+            return _cluster_and_write(store, inputs, started, report)
 
 
 def _check_images(run: Run, dataset: Dataset) -> None:
@@ -189,6 +193,12 @@ def _difference(config: AnyConfig, finished: Mapping[str, Any], workdir: epath.P
         "metric_files", {}
     ):
         changed = "a file of eval.metrics has changed: the clusters are scored again"
+    n = used["images_scored"]
+    sampled = finished["results"]["metrics"].get(config.eval.method, {}).get("rows_clustered", n)
+    most = config.eval.sample_of(n, jax.process_count()) or n
+    if not changed and config.eval.method != "tree" and sampled < most:
+        changed = f"the results in {workdir} are of a sample of {sampled:,} images: {most:,} are"
+        changed += " clustered now"
     if changed and finished["updates"]:
         raise InputError(
             f"{workdir} was updated, so that its clusters must stay; it has {differing or changed}"
@@ -250,21 +260,26 @@ def _cluster_and_write(
         started: what `time.perf_counter` returned before the training or the embedding.
         report: whether to write the page.
     """
-    say("clustering")
+    processes = jax.process_count()
+    say("clustering" + (f"; {processes - 1} of {processes} hosts wait" if processes > 1 else ""))
     seconds = time.perf_counter() - started
     workdir = store.workdir
-    found = finish.cluster(inputs, read_features(workdir))
+    stages = _stages(store, inputs.config)
+    found = finish.cluster(inputs, read_features(workdir), stages)
     run = finish.complete(
         found,
         finish.as_run(found, workdir, workdirs.read_values(workdir / workdirs.IMAGES)),
         steps=int(store.files[workdirs.TRAIN_EMBEDDING]),
         records=read_log(workdir),
         seconds=seconds,
+        stages=stages,
     )
     say("writing the report" if report else "writing the clusters")
     run = dataclasses.replace(run, number=1 + max(workdirs.states(workdir), default=0))
-    stores.complete(workdir, found.inputs.dataset)
+    most = stores.MOST_PICTURES if processes == 1 else _PICTURES
+    stores.complete(workdir, found.inputs.dataset, most)
     page.publish(run, with_report=report)
+    stages.remove()
     if not inputs.dataset.skipped:
         start.print_skipped(run.skipped)
     say(summary.run_table(run.results))
@@ -272,6 +287,16 @@ def _cluster_and_write(
     for key, path in workdirs.outputs(workdir).items():
         say(f"{key:<12} {path}")
     return {**run.results, "config": run.config}
+
+
+def _stages(store: Store, config: AnyConfig) -> Stages:
+    """Returns where the stages of an evaluation are kept in a workdir."""
+    section = config.values["eval"]
+    file = custom.file_hash(config.eval.method, FINDERS)
+    about = [stores.origin(store, workdirs.TRAIN_EMBEDDING), section, file, __version__]
+    about.append(jax.process_count())
+    made_from = workdirs.fingerprint(json.dumps(io.plain(about), sort_keys=True).encode())
+    return Stages(store.workdir / "evaluation.parts", made_from)
 
 
 def read_features(workdir: epath.Path) -> stores.Embeddings:

@@ -10,7 +10,7 @@ import numpy as np
 from etils import epath
 from jax.sharding import Mesh
 
-from cluster_jax.core import buckets, checks, io
+from cluster_jax.core import buckets, checks, hosts, io
 from cluster_jax.core import mesh as meshes
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.logs import logger
@@ -29,7 +29,7 @@ from cluster_jax.encoding.embed import (
 )
 from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.runs import workdir as workdirs
-from cluster_jax.training import build, checkpoint
+from cluster_jax.training import build
 from cluster_jax.training.build import BuiltRun
 from cluster_jax.training.config import AnyConfig, RunConfig, parse_config
 
@@ -178,7 +178,7 @@ def write_features(
                 np.save(content, arrays.pop("features"))
         io.write_arrays(file, arrays, made_from)
         parts.remove()
-    checkpoint.wait_for_all("embedded")  # The first one, which ends all, stays until the last.
+    hosts.wait_for_all("embedded")  # The first one, which ends all, stays until the last.
     stored = io.read_arrays(file)
     own = np.load(out / f"features-{part}.npy", mmap_mode="r") if in_parts else stored["features"]
     return own.shape, stored["skipped"].tolist()

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from etils import epath
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from cluster_jax.clustering import membership, placing, tree_fit
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.placing import ByTree, Placing, Voters
 from cluster_jax.clustering.tree import linkage_of_means
-from cluster_jax.core import arrays, checks, io
+from cluster_jax.core import arrays, checks, hosts, io
 from cluster_jax.core.devices import say
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import select
@@ -22,6 +23,7 @@ from cluster_jax.encoding.embed import readable_images, readable_rows
 from cluster_jax.evaluation import clusters, evaluate, suggestions
 from cluster_jax.evaluation.clusters import MIN_CLUSTER_ROWS, Clustering
 from cluster_jax.evaluation.options import ClusterOptions
+from cluster_jax.evaluation.stages import NOWHERE, Stages
 from cluster_jax.nets import pretrained
 from cluster_jax.nets.config import LITE2
 from cluster_jax.report import duplicates, report, summary
@@ -33,6 +35,9 @@ from cluster_jax.runs.store import Embeddings
 from cluster_jax.training import watch
 from cluster_jax.training.build import Inputs
 from cluster_jax.training.config import AnyConfig
+
+# The most images of a streamed set without files that are read again to find copies.
+MOST_STREAMED = 100_000
 
 
 class Found(NamedTuple):
@@ -57,12 +62,13 @@ class Found(NamedTuple):
     started: float
 
 
-def cluster(inputs: Inputs[AnyConfig], features: Embeddings) -> Found:
+def cluster(inputs: Inputs[AnyConfig], features: Embeddings, stages: Stages = NOWHERE) -> Found:
     """Returns the clusters of the readable images; in novel class discovery, of the unlabeled ones.
 
     Args:
         inputs: all images, also those that cannot be read.
         features: embeddings by file, see `begin.read_features`.
+        stages: where an interrupted evaluation has kept clusters.
 
     Raises:
         InputError: `eval.features` names no part of the embedding, or a user-defined clusterer did
@@ -88,8 +94,27 @@ def cluster(inputs: Inputs[AnyConfig], features: Embeddings) -> Found:
         clustered = select(dataset, unlabeled)
         embedding = {name: rows[unlabeled] for name, rows in embedding.items()}
     unit = arrays.normalize_rows(embedding[config.eval.features])
-    clustering = clusters.find(unit, config.eval, seed=config.seed, originals=originals)
+    clustering = _clustering(unit, config, originals, stages)
     return Found(inputs, features, clustered, embedding, clustering, repeated, started)
+
+
+def _clustering(
+    unit: NDArray, config: AnyConfig, originals: NDArray | None, stages: Stages
+) -> Clustering:
+    """Returns the clusters of unit rows `[m, d]`, those of the tree always anew; see `cluster`."""
+    section = config.eval
+    if section.method == "tree":
+        return clusters.find(unit, section, seed=config.seed, originals=originals)
+    most = section.sample_of(len(unit), jax.process_count())
+
+    def found() -> Clustering:
+        if most is None:
+            return clusters.find(unit, section, seed=config.seed, originals=originals)
+        say(f"{section.method} clusters a sample of {most:,} of the {len(unit):,} rows")
+        mesh = hosts.mesh_of_all()
+        return clusters.find_by_sample(unit, section, seed=config.seed, most=most, mesh=mesh)
+
+    return clusters.from_arrays(stages.arrays("clusters", lambda: clusters.to_arrays(found())))
 
 
 def _unlabeled(dataset: Dataset) -> NDArray | None:
@@ -111,6 +136,9 @@ def find_duplicates(
         before: see `duplicates.find`.
     """
     if dataset.shown is None:
+        return None
+    if dataset.facts is None and dataset.images is None and dataset.size > MOST_STREAMED:
+        say(f"no search for duplicates: {dataset.size:,} images would be read again")
         return None
     say("looking for duplicates")
     return duplicates.find(dataset.shown, features, before)
@@ -221,7 +249,13 @@ def _judged(metrics: dict[str, Any], steps: int) -> dict[str, Any]:
 
 
 def complete(
-    found: Found, run: Run, *, steps: int = 0, records: Sequence[dict] = (), seconds: float
+    found: Found,
+    run: Run,
+    *,
+    steps: int = 0,
+    records: Sequence[dict] = (),
+    seconds: float,
+    stages: Stages = NOWHERE,
 ) -> Run:
     """Returns a run with its results, clusters of k-means and duplicates; writes nothing.
 
@@ -233,13 +267,20 @@ def complete(
         steps: number of training steps; 0: nothing was trained.
         records: lines of the log of the training; empty: there are no speed and no warnings in it.
         seconds: seconds that the training and the embedding took.
+        stages: where an interrupted evaluation has kept its results.
     """
     config, dataset, _ = found.inputs
     clustering = found.clustering
     test = _probe_test(found)
     section = novel.with_n_classes(config, dataset)
     evaluation = evaluate.evaluate(
-        found.embedding, clustering, found.clustered.labels, section, seed=config.seed, test=test
+        found.embedding,
+        clustering,
+        found.clustered.labels,
+        section,
+        seed=config.seed,
+        test=test,
+        stages=stages,
     )
     discovered = novel.discover(found.inputs, found.features)
     repeated = found.repeated

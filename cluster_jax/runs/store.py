@@ -207,18 +207,19 @@ def encoded(pixels: NDArray) -> list[bytes]:
     return images.map_indices(lambda i: thumbnails.encode(pixels[i]), np.arange(len(pixels)))
 
 
-def complete(workdir: epath.Path, dataset: Dataset) -> None:
+def complete(workdir: epath.Path, dataset: Dataset, most: int = MOST_PICTURES) -> None:
     """Writes the pictures of the first embedding from its images, if they are not there.
 
-    Of more than `MOST_PICTURES` images a random sample has pictures.
+    Of more than `most` images a random sample has pictures.
 
     Args:
         workdir: folder of the run.
         dataset: the images that have a row, or features, of which a page shows no pictures.
+        most: number of images that have pictures.
     """
     if dataset.shown is None or "pictures-0.npz" in buckets.names(workdir):
         return
-    rows = images.subset(dataset.size, MOST_PICTURES).astype(np.int64)
+    rows = images.subset(dataset.size, most).astype(np.int64)
     files = list[bytes]()
     for part in images.chunks(len(rows), "making thumbnails"):
         files += encoded(dataset.shown.fetch(rows[part]))

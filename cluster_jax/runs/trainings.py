@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 from etils import epath
 
-from cluster_jax.core import buckets, devices
+from cluster_jax.core import buckets, devices, hosts
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.devices import say
 from cluster_jax.core.outside import MissingModule
@@ -68,7 +68,7 @@ def prepare(
     """
     labels = tfds.Labels(workdir / workdirs.LABELS)
     stages = build_stages(config, workdir, dataset, labels)
-    checkpoint.wait_for_all("loaded")  # One may have read labels for minutes that another has.
+    hosts.wait_for_all("loaded")  # One may have read labels for minutes that another has.
     last = stages[-1]
     inputs = last.inputs
     start.print_start(inputs, workdir, stages)
@@ -162,7 +162,8 @@ def _train(
         if run.method.refresh is not None and run.method.refresh.kept is not None:
             method = run.method._replace(kept=run.method.refresh.kept)
             clustered = stage._replace(training=run.with_method(method))
-        embed = functools.partial(embed_all, clustered, run.dataset)
+        needs = None if run.method.refresh is None else run.method.refresh.needs
+        embed = functools.partial(embed_all, clustered, run.dataset, needs=needs)
         seen = watch.probe(run.dataset, stage.config.eval.batch_size)
         probe = functools.partial(embed_all, stage, seen)
         state = loop.train(run, state, workdir=stage.workdir, embed=embed, probe=probe, guard=guard)
@@ -174,7 +175,8 @@ def _embed(store: Store, name: str, stage: BuiltRun, dataset: Dataset, state: St
     """Writes an embedding by the network of a state, if it is missing."""
     if name in store.missing:
         checksum = states.checksum((state.params, state.model_state))
-        stores.write(store, name, checksum, functools.partial(embed_all, stage, dataset, state))
+        of_state = functools.partial(embed_all, stage, dataset, state, in_all=False)
+        stores.write(store, name, checksum, of_state)
 
 
 def _end_at_once() -> None:
@@ -255,7 +257,13 @@ def initial_weights(stages: list[BuiltRun], again: bool) -> Weights | None:
 
 
 def embed_all(
-    stage: BuiltRun, dataset: Dataset, state: State, kept: Parts | None = None
+    stage: BuiltRun,
+    dataset: Dataset,
+    state: State,
+    kept: Parts | None = None,
+    *,
+    needs: tuple[str, ...] | None = None,
+    in_all: bool = True,
 ) -> dict[str, Any]:
     """Returns embeddings of all images of a data set by a state's network, see `embed.embed`.
 
@@ -264,14 +272,17 @@ def embed_all(
         dataset: the images.
         state: a state of that stage.
         kept: where parts of the embedding are kept until it is done; None: in memory alone.
+        needs: names of the features that are computed; None: all.
+        in_all: whether all processes get the rows, or the first one alone.
     """
     run = stage.training
     return embed(
-        forward_of(run.embed, state.params, state.model_state, run.mesh),
+        forward_of(run.embed, state.params, state.model_state, run.mesh, needs),
         dataset,
         batch_size=min(stage.config.eval.batch_size, dataset.size),
         mesh=run.mesh,
         kept=kept,
+        in_all=in_all,
     )
 
 

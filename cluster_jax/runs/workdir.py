@@ -51,7 +51,7 @@ AT_ANY_TIME = {
         "prefetch",
         "on_collapse",
     ),
-    "data": ("cache_mb",),
+    "data": ("cache_mb", "threads"),
 }
 
 # Sections and keys of a config that may be local paths; "": a key of no section.

@@ -5,6 +5,7 @@ returns a damaged array without an error.
 """
 
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,10 @@ from cluster_jax.training.state import State
 
 # Name of the folder in a workdir.
 FOLDER = "checkpoints"
+# What TensorStore writes after the cause of an error.
+_PLACES = re.compile(r" ?\[(source locations|tensorstore_spec)=.*")
+# Characters of a long message that are shown.
+_BEGINNING, _CAUSE = 80, 200
 _DAMAGED = "its values do not match their checksum"
 # Settings of JAX by which the numbers of a training differ.
 _SETTINGS = ("jax_enable_x64", "jax_threefry_partitionable")
@@ -190,16 +195,16 @@ def _orbax() -> Any:
 
 
 def _reason(error: BaseException) -> str:
-    return checks.short(" ".join(str(error).split()) or repr(error.__cause__), 120)
+    """Returns the message of a library in one line: of a long one the beginning, and the cause.
 
-
-def wait_for_all(name: str) -> None:
-    """Waits until all processes are here, a day if need be.
-
-    A collective operation, which the first of them to come would start, waits half a minute only.
+    Libraries write what failed first and its cause last, and TensorStore where in its code after
+    that.
     """
-    if jax.process_count() > 1:
-        _orbax().multihost.get_barrier_sync_fn()(key=name, timeout_ms=24 * 3600 * 1000)
+    text = " ".join(str(error).split()) or repr(error.__cause__)
+    text = _PLACES.sub("", text) or text
+    if len(text) <= _BEGINNING + _CAUSE:
+        return text
+    return f"{text[:_BEGINNING]} ... {text[-_CAUSE:]}"
 
 
 def _absolute(folder: epath.PathLike) -> epath.Path:

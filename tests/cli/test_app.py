@@ -118,6 +118,17 @@ def test_errors_have_a_sentence_and_a_code(error, code, sentence, capsys):
     assert capsys.readouterr().err == f"{sentence}\n"
 
 
+def test_a_bucket_that_tensorflow_cannot_reach_is_one_sentence(capsys):
+    """With TensorFlow installed, gs:// goes through it, whose errors are no `OSError`."""
+    module = {"__module__": "tensorflow.python.framework.errors_impl"}
+    of_tensorflow = type("UnavailableError", (Exception,), module)
+    said = "libcurl code 6 meaning 'Couldn't resolve host name'\n\t when reading gs://bucket/tfds"
+    with pytest.raises(SystemExit) as end, exit_codes.handle_errors():
+        raise of_tensorflow(said)
+    assert end.value.code == exit_codes.FAILURE
+    assert capsys.readouterr().err == f"error: {' '.join(said.split())}\n"
+
+
 def test_names_that_are_not_utf_8_are_printed(monkeypatch):
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="strict")
     monkeypatch.setattr(sys, "stdout", out)

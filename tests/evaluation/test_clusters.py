@@ -1,17 +1,19 @@
 """Clusters and metrics of features: what is clustered, by which distance, what is refused."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from sklearn.decomposition import PCA
 from sklearn.metrics import silhouette_score
 
-from cluster_jax.clustering import number, tree_fit
+from cluster_jax.clustering import number, placing, tree_fit
 from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.core import arrays
 from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import clusters
-from cluster_jax.evaluation.options import ClusterOptions, resolve
+from cluster_jax.evaluation.options import ClusterOptions, EvalConfig, resolve
 from cluster_jax.metrics import partition
 from tests.rows import every_row
 
@@ -282,3 +284,41 @@ def test_refused(features, given, message):
         resolve(features, replace(**given))
     with pytest.raises(InputError, match=message):
         cluster(features, None, replace(**given), ignore)
+
+
+def test_rows_outside_the_sample_follow_the_nearest_ones_in_it():
+    x, _ = blobs(d=4, n=200)
+    x = arrays.normalize_rows(x + 5)
+    options = resolve(x, replace(reduce="pca"))
+    found = clusters.find_by_sample(x, options, seed=2, most=90)
+    chosen = np.sort(np.random.default_rng(2).choice(200, 90, replace=False))
+    alone = clusters.find(x[chosen], options, seed=2)
+    np.testing.assert_array_equal(found.cluster_labels[chosen], alone.cluster_labels)
+    np.testing.assert_array_equal(found.points[chosen], alone.points)
+    others = np.setdiff1d(np.arange(200), chosen)
+    known = placing.ByVotes(alone.cluster_labels, 5, placing.voters(x[chosen], "cosine"))
+    np.testing.assert_array_equal(found.cluster_labels[others], known.place(x[others]).labels)
+    assert found.metrics["rows_clustered"] == 90
+    assert found.metrics["outliers"] == found.outliers.sum()
+    gaps = clusters.distances_to_means(x, found.cluster_labels)
+    np.testing.assert_allclose(found.distances, gaps, rtol=1e-6)
+    kept = clusters.from_arrays(clusters.to_arrays(found))
+    assert kept.metrics == found.metrics
+    for one, two in zip(kept[1:6], found[1:6], strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+@every_row(
+    ("method", "sample", "n", "processes", "expected"),
+    [
+        ("gridshift", None, 60_000, 1, None),
+        ("gridshift", None, 60_000, 2, 50_000),
+        ("gridshift", None, 50_000, 2, None),
+        ("gridshift", 70_000, 60_000, 2, None),
+        ("gridshift", 40, 60, 1, 40),
+        ("tree", 40, 60, 2, None),
+    ],
+)
+def test_several_processes_cluster_a_sample(method, sample, n, processes, expected):
+    config = SimpleNamespace(method=method, sample=sample)
+    assert EvalConfig.sample_of(config, n, processes) == expected

@@ -102,3 +102,15 @@ def test_a_training_does_not_go_on_with_other_numbers(copy, monkeypatch, name):
     monkeypatch.setattr(checkpoint, "_settings", lambda: saved)
     with pytest.raises(InputError, match=rf"{name.upper()} must be \d to go on with .*checkpoints"):
         pipeline.run_pipeline(config, workdir, "toy")
+
+
+def test_a_long_message_keeps_its_cause():
+    """Of a bucket the cause comes last, before the places in TensorStore's code."""
+    first = 'UNAVAILABLE: Error writing "kvstore" at gs://bucket/' + "folder/" * 40
+    cause = "CURL error[6] Could not resolve hostname: Could not resolve host: storage.test"
+    places = " [source locations='tensorstore/internal/" + "x" * 300 + "']"
+    text = checkpoint._reason(RuntimeError(f"{first}\n  {cause}{places}"))
+    assert text.startswith("UNAVAILABLE: Error writing")
+    assert text.endswith(cause)
+    assert len(text) < 300
+    assert checkpoint._reason(RuntimeError("no space\nleft")) == "no space left"

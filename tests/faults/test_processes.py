@@ -1,5 +1,6 @@
 """Two processes of two devices: where one ends, both do within a minute; and the job resumes."""
 
+import shutil
 import signal
 
 import jax
@@ -8,6 +9,7 @@ import pytest
 
 from cluster_jax.cli import train
 from cluster_jax.core import io
+from cluster_jax.runs import run as records
 from tests import toy
 from tests.faults.jobs import Job
 
@@ -68,19 +70,56 @@ def test_a_signal_to_one_process_ends_both(tmp_path):
     _interrupted(_job(_photos(tmp_path), tmp_path / "run"), signal.SIGTERM, 1)
 
 
-def test_a_job_ends_with_its_features_and_one_machine_clusters_them(tmp_path):
-    """So that no host waits while another one clusters."""
-    short = "--config.train.duration=4 steps", "--config.network.name=mlp"
-    job = _job(_photos(tmp_path), tmp_path / "run", *short)
+SHORT = (
+    "--config.train.duration=4 steps", "--config.network.name=mlp", "--config.data.labels=folders",
+    "--config.eval.knn=(1, 5)", "--config.eval.n_init=2",
+)  # fmt: skip
+
+
+def _clustered_by_one(workdir, folder):
+    """The run in a folder again, clustered by one process from the features that it has."""
+    shutil.copytree(workdir, folder)
+    for name in ("run-1.npz", "run-2.npz", "results.json", "report.html", "assignments.csv"):
+        (folder / name).unlink(missing_ok=True)
+    train.main([f"--workdir={folder}"])
+    return folder
+
+
+def _assert_same_results(one, two):
+    """Tables, clusters of k-means and all metrics, up to rounding."""
+    tables = [toy.table(folder) for folder in (one, two)]
+    for name in tables[0][0]:
+        columns = [[row[name] for row in table] for table in tables]
+        if name == "distance":
+            np.testing.assert_allclose(*(np.array(c, float) for c in columns), atol=1e-5)
+        else:
+            assert columns[0] == columns[1], name
+    runs = [records.read(folder) for folder in (one, two)]
+    np.testing.assert_array_equal(runs[0].kmeans_labels, runs[1].kmeans_labels)
+    metrics = [run.results["metrics"] for run in runs]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), *map(_numbers, metrics))
+    assert metrics[0]["knn"]["5"] is not None
+    assert metrics[0]["linear_probe"] is not None
+
+
+def _numbers(metrics):
+    """The metrics that are numbers; a verdict is a text."""
+    is_text = lambda value: np.nan if isinstance(value, str) else value  # noqa: E731
+    return jax.tree.map(is_text, metrics)
+
+
+def test_a_job_ends_with_clusters_and_a_page_as_one_process_does(tmp_path):
+    toy.save_by_label(tmp_path / "photos", *toy.images())
+    job = _job(tmp_path, tmp_path / "run", *SHORT)
     job.succeed(400)
-    files = {file.name for file in job.workdir.iterdir()}
-    assert {"encoder.npz", "embedding.npz"} <= files
-    assert not files & {"results.json", "report.html", "assignments.csv"}
-    features = (job.workdir / "embedding.npz").read_bytes()
-    train.main([f"--workdir={job.workdir}"])
-    assert (job.workdir / "embedding.npz").read_bytes() == features
-    assert io.read_json(job.workdir / "results.json")["metrics"]["kmeans"]
     assert "nrcc_digits" in (job.workdir / "report.html").read_text()
+    _assert_same_results(_clustered_by_one(job.workdir, tmp_path / "one"), job.workdir)
+
+    again = _job(tmp_path, tmp_path / "run", *SHORT, "--config.eval.sample=40")
+    again.succeed(400)
+    found = records.read(job.workdir).results["metrics"]["gridshift"]
+    assert found["rows_clustered"] == 40
+    _assert_same_results(_clustered_by_one(job.workdir, tmp_path / "sample"), job.workdir)
 
 
 @pytest.mark.slow

@@ -91,7 +91,7 @@ def test_accelerators_find_the_same_neighbors(monkeypatch):
 
 def test_of_equally_near_rows_accelerators_take_the_first():
     rows = np.repeat(np.eye(3, dtype=np.float32), 4, axis=0)
-    found = knn._nearest(rows, None, 3, Mesh(jax.devices()[:4], ("rows",)))
+    found = knn.nearest_of_all(rows, k=3, mesh=Mesh(jax.devices()[:4], ("rows",)))[0]
     own = np.arange(12)[:, None]
     together = own // 4 * 4 + np.arange(4)
     np.testing.assert_array_equal(found, together[together != own].reshape(12, 3))

@@ -6,7 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import Mesh
 
+from cluster_jax.core import hosts
 from cluster_jax.metrics.linear_probe import _held_out
 from tests.rows import every_row
 
@@ -157,7 +159,7 @@ def test_accelerators_share_the_rows(monkeypatch):
     devices = jax.devices()[:4]
     monkeypatch.setattr(jax, "local_devices", lambda: devices)
     assert linear_probe(features, labels) == one
-    placed = module._placed(features)
+    placed = hosts.placed(features, Mesh(devices, ("rows",)))
     assert {shard.data.shape[0] for shard in placed.addressable_shards} == {51}
     order, target = jnp.zeros((2, 8), jnp.int32), jnp.zeros(204, jnp.int32)
     lowered = module._train_and_predict.lower(placed, target, order, 0.1, 0.1, n_classes=3)

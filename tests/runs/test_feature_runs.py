@@ -8,7 +8,7 @@ import pytest
 
 from cluster_jax import ImageClusterer, clustering, load
 from cluster_jax.clustering.label_spreading import label_spreading
-from cluster_jax.core import io
+from cluster_jax.core import hosts, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
 from cluster_jax.data import batches
@@ -18,7 +18,7 @@ from cluster_jax.metrics import partition
 from cluster_jax.runs import begin as pipeline
 from cluster_jax.runs import novel as novel_classes
 from cluster_jax.runs.features import write_features
-from cluster_jax.training import build, checkpoint
+from cluster_jax.training import build
 from cluster_jax.training.config import config_json, parse_config
 from tests import toy
 
@@ -212,7 +212,7 @@ def test_embed_resumes_with_the_same_rows(photos, tmp_path, monkeypatch):
 
 def test_two_processes_write_the_same_rows(photos, tmp_path, monkeypatch):
     write_features(photos, tmp_path / "whole.npz")
-    monkeypatch.setattr(checkpoint, "wait_for_all", lambda name: None)
+    monkeypatch.setattr(hosts, "wait_for_all", lambda name: None)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     for number in (1, 0):
         monkeypatch.setattr(jax, "process_index", lambda number=number: number)

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from etils import epath
 
+from cluster_jax.core import hosts
 from cluster_jax.core.checks import InputError
 from cluster_jax.encoding import embed
 from cluster_jax.encoding.embed import Parts
 from cluster_jax.runs import features
-from cluster_jax.training import checkpoint
 
 ROWS = np.arange(20.0).reshape(10, 2)
 
@@ -100,7 +100,7 @@ def test_files_of_others_are_left(kept):
 @pytest.fixture
 def as_process(monkeypatch):
     """A function that makes this process one of a job."""
-    monkeypatch.setattr(checkpoint, "wait_for_all", lambda name: None)
+    monkeypatch.setattr(hosts, "wait_for_all", lambda name: None)
 
     def set_to(number, count=2):
         monkeypatch.setattr(jax, "process_index", lambda: number)

@@ -1,0 +1,138 @@
+"""A killed evaluation goes on with the stages that are kept; a sample is replaced by all images."""
+
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+
+from cluster_jax.clustering.gridshift import GridShift
+from cluster_jax.core import io
+from cluster_jax.evaluation import clusters, evaluate, stages
+from cluster_jax.runs import begin as pipeline
+from cluster_jax.runs import trainings
+from tests import toy
+
+pytestmark = pytest.mark.usefixtures("one_device", "traced_once")
+KEPT = "evaluation.parts"
+
+
+class Killed(BaseException):
+    """Ends a call as a kill does."""
+
+
+def _killed(*args, **more):
+    raise Killed
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, one_device, traced_once):
+    folder = tmp_path_factory.mktemp("whole")
+    config = toy.config(toy.file(folder))
+    return config, folder / "run", pipeline.run_pipeline(config, folder / "run", "toy")
+
+
+def _begun(whole, tmp_path):
+    """A workdir with the embedding of the run, not clustered."""
+    config, workdir, _ = whole
+    (tmp_path / "run").mkdir()
+    for name in ("config.json", "images.json", "embedding.npz", "encoder.npz", "metrics.jsonl"):
+        (tmp_path / "run" / name).write_bytes((workdir / name).read_bytes())
+    return config, tmp_path / "run"
+
+
+def _assert_same(one, two):
+    metrics = [io.read_json(workdir / "results.json")["metrics"] for workdir in (one, two)]
+    assert metrics[0] == metrics[1]
+    assert (one / "assignments.csv").read_bytes() == (two / "assignments.csv").read_bytes()
+
+
+def test_a_killed_evaluation_computes_no_stage_twice(whole, tmp_path, monkeypatch):
+    config, workdir = _begun(whole, tmp_path)
+    monkeypatch.setattr(stages, "SECONDS", 0)
+    order = [
+        (clusters, "find", {"clusters"}),
+        (evaluate, "kmeans", {"kmeans"}),
+        (evaluate.knn, "knn_accuracy", {"knn"}),
+        (evaluate, "linear_probe", {"linear_probe"}),
+    ]
+    done = set()
+    for module, name, stage in order:
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, _killed)
+            with pytest.raises(Killed):
+                pipeline.run_pipeline(config, workdir, "toy")
+        names = {path.stem for path in (workdir / KEPT).glob("*")}
+        assert names == done
+        done |= stage
+    with monkeypatch.context() as patch:
+        for module, name, _ in order[:3]:
+            patch.setattr(module, name, _killed)
+        pipeline.run_pipeline(config, workdir, "toy")
+    assert not (workdir / KEPT).exists()
+    _assert_same(workdir, whole[1])
+
+
+@pytest.mark.parametrize("change", ["damaged", "settings"])
+def test_a_kept_stage_that_does_not_fit_is_computed_again(whole, tmp_path, monkeypatch, change):
+    config, workdir = _begun(whole, tmp_path)
+    monkeypatch.setattr(stages, "SECONDS", 0)
+    other = toy.config(config.data.dir)
+    other.eval.n_init = config.eval.n_init + (change == "settings")
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluate.knn, "knn_accuracy", _killed)
+        with pytest.raises(Killed):
+            pipeline.run_pipeline(other, workdir, "toy")
+    file = workdir / KEPT / "kmeans.npz"
+    if change == "damaged":
+        file.write_bytes(file.read_bytes()[:-40])
+    computed = []
+    kmeans = evaluate.kmeans
+    monkeypatch.setattr(evaluate, "kmeans", lambda *a, **k: computed.append(1) or kmeans(*a, **k))
+    pipeline.run_pipeline(config, workdir, "toy")
+    assert computed
+    _assert_same(workdir, whole[1])
+
+
+def test_short_stages_are_not_kept(whole):
+    assert not (whole[1] / KEPT).exists()
+    kept = stages.Stages(whole[1], "of these")
+    assert kept.values("name", lambda: {1: np.float64(0.5), 5: None}) == {"1": 0.5, "5": None}
+    assert not (whole[1] / "name.npz").exists()
+
+
+def test_one_process_clusters_all_after_a_sample(tmp_path, monkeypatch, caplog):
+    """As on several hosts, whose default is a sample."""
+    caplog.set_level("INFO")
+    config = toy.config(toy.file(tmp_path))
+    fitted = []
+    fit = GridShift.fit
+    monkeypatch.setattr(GridShift, "fit", lambda self, x: fitted.append(len(x)) or fit(self, x))
+    section = type(pipeline.parse_config(config, "toy").eval)
+    with monkeypatch.context() as patch:
+        patch.setattr(section, "sample_of", lambda self, n, processes: 40 if n > 40 else None)
+        first = pipeline.run_pipeline(config, tmp_path / "run", "toy")
+    assert first["metrics"]["gridshift"]["rows_clustered"] == 40
+    second = pipeline.run_pipeline(config, tmp_path / "run", "toy")
+    assert "a sample of 40 images: 64 are clustered now" in caplog.text
+    assert "rows_clustered" not in second["metrics"]["gridshift"]
+    pipeline.run_pipeline(config, tmp_path / "run", "toy")
+    assert fitted == [40, 64]
+
+
+def test_an_e_step_embeds_what_it_clusters_alone(tmp_path, monkeypatch):
+    embedded = []
+    embed = trainings.embed
+
+    def recorded(*args, **more):
+        embedded.append(embed(*args, **more))
+        return embedded[-1]
+
+    monkeypatch.setattr(trainings, "embed", recorded)
+    config = toy.config(toy.file(tmp_path))
+    method = {"weight": 0.1, "n_clusters": 3, "temperature": 0.5, "warmup": "1 step"}
+    method |= {"update_every": "1 step", "n_init": 1, "warm_start": False, "part": "whole"}
+    config.term = ConfigDict({"name": "ncc", **method})
+    pipeline.run_pipeline(config, tmp_path / "run", "toy")
+    names = [set(found) for found in embedded]
+    assert names[-1] == {"backbone", "projection"}
+    assert {"projection"} in names
+    assert len([found for found in names if found == {"projection"}]) == 3
