@@ -54,9 +54,10 @@ def number(text: str) -> float | None:
 
 
 def lookup(row: Mapping, score: str, metric: str) -> float | None:
-    """A metric of a run, in percent where the papers have percent."""
+    """A metric of a run, in percent where the papers have it; `own.x` is of `eval.metrics`."""
     prefix = score if score.endswith("_") else f"{score}."
-    path, factor = PATHS.get(metric, ("", 100.0))
+    own = (f"metrics.{metric}", 1.0) if metric.startswith("own.") else ("", 100.0)
+    path, factor = PATHS.get(metric, own)
     value = entry(row, f"metrics.{prefix}{metric.lower()}")
     if value is None:
         value = entry(row, path)

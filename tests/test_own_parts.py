@@ -23,6 +23,7 @@ from cluster_jax.evaluation import own
 from cluster_jax.nets import backbone
 from cluster_jax.training.build import try_step
 from cluster_jax.training.config import parse_config
+from experiments import table
 from tests import toy
 from tests.rows import every_row
 from tests.training.test_optim import VALUES, made
@@ -282,6 +283,13 @@ def test_compactness_by_hand(write):
     found = own.scores(["compactness"], rows, np.array([0, 0, 1]), np.array([4, 4, 7]))
     assert found == {"compactness": pytest.approx((2 / 2**0.5 + 1) / 3), "clusters_per_class": 1.0}
     assert own.scores(["compactness"], rows, None, np.zeros(3, int))["clusters_per_class"] is None
+
+
+def test_a_table_of_experiments_has_a_column_of_it():
+    row = {"metrics": {"gridshift": {"acc": 0.5}, "own": {"compactness": 0.25}}}
+    assert table.lookup(row, "gridshift", "own.compactness") == 0.25
+    assert table.lookup(row, "gridshift", "own.other") is None
+    assert table.lookup(row, "gridshift", "ACC") == 50.0
 
 
 def test_a_backbone_can_be_frozen_up_to_a_block(write):
