@@ -106,6 +106,8 @@ class _OfRun(abc.ABC):
 class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
     """Clusters images without labels: embeds them by a network, then finds clusters.
 
+    The default network, EfficientNet-Lite2, was trained on the labels of ImageNet.
+
     If some classes are known, `fit(X, y)` sorts the images with y = -1 into novel classes (NCL); it
     assumes that none of them belongs to a known class.
 

@@ -56,7 +56,7 @@ def _parser() -> Parser:
         "with a function fit(x, n_clusters, seed) (default: %(default)s)"
     )
     add("--method", default="tree", metavar="METHOD", help=methods)
-    add("--n-clusters", type=int, help="number of clusters, not for gridshift (default: found)")
+    add("--n-clusters", type=int, help="number of clusters, not for gridshift (default: estimated)")
     reductions = (
         "map, which gridshift clusters (default: umap for gridshift, else tsne; none for kmeans or "
         "3 columns)"

@@ -1,7 +1,7 @@
-"""Finds groups of similar photos, and how many there are.
+"""Finds groups of similar photos, and estimates how many there are.
 
-Writes report.html, assignments.csv and results.json. A pretrained network embeds the photos;
-nothing is trained.
+Writes report.html, assignments.csv and results.json. A pretrained network embeds the photos, by
+default EfficientNet-Lite2, which was trained on the labels of ImageNet; nothing is trained here.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def _parser() -> Parser:
     photos = f"folders or files of images, or one of {', '.join(_FILES)}"
     add("photos", metavar="PHOTOS", help=photos)
     add("--workdir", metavar="DIR", help="folder of the results (default: runs/images-HASH)")
-    add("--n-clusters", type=int, metavar="N", help="number of groups (default: found)")
+    add("--n-clusters", type=int, metavar="N", help="number of groups (default: estimated)")
     flags.add_encoder(parser)
     output.add_report(parser)
     labels = "only to score: folders (labels are subfolders), or a CSV of image, label"
