@@ -39,7 +39,8 @@ def array_function(
         by_rows: whether the results have the rows of the first argument in `shapes`, and on an
             explicit mesh its sharding; otherwise they are the same on all devices.
         shapes: argument -> shape; before it `"pair of "` for two arrays, `"views of "` for two or
-            more. An argument of None passes.
+            more; or two shapes of one and of two axes, `"int[rows] or float[rows, k]"`. An argument
+            of None passes.
 
     Raises:
         InputError: when the function is called: an argument has another shape or dtype.
@@ -138,6 +139,8 @@ def check_shapes(arrays: Mapping[str, tuple[Any, str]]) -> None:
         if value is None:
             continue
         if not shape.startswith((_PAIR, _VIEWS)):
+            first, _, second = shape.partition(" or ")
+            shape = second if second and getattr(value, "ndim", 1) > 1 else first
             _check_shape(name, value, shape, sizes)
             continue
         count = len(value) if isinstance(value, tuple | list) else 0

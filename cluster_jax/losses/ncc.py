@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from cluster_jax.core import checks, collectives, ops
+from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses import base
 from cluster_jax.losses.base import array_function
@@ -48,7 +49,11 @@ def positive_samples(keys: Array, projections: Array, *, scale: Array | float = 
     return projections + jnp.asarray(scale, dtype) * noise
 
 
-@array_function(features="float[rows, d]", labels="int[rows]", static=("n_clusters", "axis"))
+@array_function(
+    features="float[rows, d]",
+    labels="int[rows] or float[rows, k]",
+    static=("n_clusters", "axis"),
+)
 def prototypes(
     features: Array, labels: Array, *, n_clusters: int, axis: Axis = None
 ) -> tuple[Array, Array]:
@@ -61,21 +66,23 @@ def prototypes(
     Args:
         features: `[rows, d]`, this device's part, of any length.
         labels: cluster of each row, int32 `[rows]`, 0 to `n_clusters - 1`; a row with another
-            number, such as -1, is in no cluster and left out.
+            number, such as -1, is in no cluster and left out. Or the posterior p(k|x), float
+            `[rows, n_clusters]`, at least 0: the weights of each row, constants for the gradient.
         n_clusters: K, at least 2.
         axis: mesh axis that holds the batch, or None.
 
     Returns:
-        Centers `[m, d]` with m the smaller of `n_clusters` and the global batch, and which of them
+        Centers `[m, d]` with m the smaller of `n_clusters` and the global batch (of a posterior
+        `n_clusters`), and which of them
         have members, boolean `[m]`; a center without is zero. Both are equal on all devices.
 
     Raises:
-        ValueError: fewer than two clusters.
+        ValueError: fewer than two clusters, or a posterior of another number.
 
-    Source: NCC, below (8); the text at (A12) swaps the two networks
-    (`test_ncc_eq_7_gradient_of_proto_cl_at_the_rows`). The official code judges by
-    the images of one device which clusters are empty, and on several devices gives images the
-    labels of others and divides the gradient by the number of devices.
+    Source: NCC, below (8), where p(k|x) weights the sum; k-means makes it 0 or 1. The text at (A12)
+    swaps the two networks (`test_ncc_eq_7_gradient_of_proto_cl_at_the_rows`). The official code
+    judges by the images of one device which clusters are empty, and on several devices gives images
+    the labels of others and divides the gradient by the number of devices.
 
     Example:
         >>> import jax.numpy as jnp
@@ -85,6 +92,12 @@ def prototypes(
         ([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]], [True, True, False])
     """
     checks.at_least("n_clusters", n_clusters, 2)
+    if labels.ndim == 2:
+        if labels.shape[1] != n_clusters:
+            must = f"labels must have a column for each of the {n_clusters} clusters"
+            raise InputError(f"{must}; got {labels.shape[1]}")
+        weights = lax.stop_gradient(labels)
+        return _centers(features, weights, axis), collectives.total(weights.sum(0), axis) > 0
     slots = collectives.gather(labels, axis)
     _, in_cluster = base.in_range(slots, n_clusters)
     slot_count = min(n_clusters, slots.shape[0])
@@ -92,11 +105,16 @@ def prototypes(
         _, slots = jnp.unique(slots, return_inverse=True, size=slot_count)
     is_member = slots[:, None] == jnp.arange(slot_count, dtype=slots.dtype)[None, :]
     is_member &= in_cluster[:, None]
+    centers = _centers(features, collectives.scatter(is_member, axis), axis)
+    return centers, jnp.any(is_member, axis=0)
+
+
+def _centers(features: Array, weights: Array, axis: Axis) -> Array:
+    """Computes unit vectors along weighted sums `[m, d]` of unit rows; weights `[rows, m]`."""
     z = ops.l2_normalize(features)
-    local_members = collectives.scatter(is_member, axis).astype(z.dtype)
-    # A product with the memberships, not a scatter: its sums have one order on every machine.
-    sums = collectives.total(ops.pairwise_dot(local_members.T, z.T), axis)
-    return ops.l2_normalize(sums), jnp.any(is_member, axis=0)
+    # A product with the weights, not a scatter: its sums have one order on every machine.
+    sums = collectives.total(ops.pairwise_dot(weights.astype(z.dtype).T, z.T), axis)
+    return ops.l2_normalize(sums)
 
 
 @array_function(
@@ -157,7 +175,7 @@ def proto_cl(
 @array_function(
     projections_pair="pair of float[rows, d]",
     targets_pair="pair of float[rows, d]",
-    labels="int[rows]",
+    labels="int[rows] or float[rows, k]",
     static=("part", "n_clusters", "axis"),
 )
 def proto_cl_views(
@@ -177,7 +195,7 @@ def proto_cl_views(
             part, of any length: projections, or predictions for `part="alignment"`, which
             collapses without a predictor.
         targets_pair: target projections of view a and of view b, each `[rows, d]`; constants.
-        labels: cluster of each image, int32 `[rows]`, see `prototypes`.
+        labels: cluster of each image, int32 `[rows]`, or its posterior, see `prototypes`.
         n_clusters: K, at least 2; it may exceed the batch.
         part: see `proto_cl`.
         temperature: tau, positive; the default is the paper's.

@@ -181,6 +181,53 @@ def test_more_clusters_than_images():
     np.testing.assert_allclose(centers[:4], list(want.values()), rtol=1e-12)
 
 
+def test_prototypes_of_a_posterior():
+    """The sums of (8) are weighted by p(k|x); of a cluster without weight nothing counts."""
+    weights = np.random.default_rng(1).random((5, 4))
+    weights[:, 2] = 0
+
+    def centers(rows):
+        unit = loops.unit(rows)
+        sums = {k: sum(weights[i, k] * unit[i] for i in range(5)) for k in (0, 1, 3)}
+        return {k: x / np.sqrt(loops.dot(x, x)) for k, x in sums.items()}
+
+    def in_loops(a, b, ta, tb):
+        total = 0.0
+        for rows, constants in ((a, tb), (b, ta)):
+            mu, other = centers(rows), centers(constants)
+            for k in mu:
+                own = loops.dot(mu[k], other[k]) / 0.3
+                others = [loops.dot(mu[k], mu[j]) / 0.3 for j in mu if j != k]
+                total += loops.log_sum([own, *others]) - own
+        return total / 6
+
+    def loss(a, b, ta, tb):
+        return losses.proto_cl_views((a, b), (ta, tb), weights, n_clusters=4, temperature=0.3)
+
+    agree(loss, in_loops, A, B, TA, TB, constants=(2, 3))
+    hard = losses.prototypes(A, LABELS, n_clusters=5)
+    soft = losses.prototypes(A, np.eye(5)[LABELS], n_clusters=5)
+    jax.tree.map(np.testing.assert_allclose, soft, hard)
+    with pytest.raises(ValueError, match="a column for each of the 6 clusters; got 4"):
+        losses.prototypes(A, weights, n_clusters=6)
+
+
+def test_prototypes_of_a_posterior_on_two_devices():
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), "i")
+    weights = np.random.default_rng(2).random((4, 3))
+    shared = jax.shard_map(
+        lambda x, w: losses.prototypes(x, w, n_clusters=3, axis="i"),
+        mesh=mesh,
+        in_specs=jax.sharding.PartitionSpec("i"),
+        out_specs=jax.sharding.PartitionSpec(),
+    )
+    jax.tree.map(
+        np.testing.assert_allclose,
+        jax.jit(shared)(A[:4], weights),
+        losses.prototypes(A[:4], weights, n_clusters=3),
+    )
+
+
 def _variance(x, c, variances):
     gaps = zip(loops.unit(x) - c[LABELS], variances[LABELS], strict=True)
     return sum(loops.dot(gap, gap) / (2 * variance + 1e-6) for gap, variance in gaps) / len(x)
