@@ -74,7 +74,7 @@ def predict(
         sources = dataset.sources or ()
         names = export.names_of_folders(run)
         places = export.places(placed.labels, names, words[1], sources, new=placed.is_novel)
-        made = export.write(folder, places, os.fspath(images), sources, by)
+        made = export.write(folder, places, os.fspath(images), sources, by, run.workdir)
         text += f"\n{export.told(made, folder)}"
         values["exported"] = str(folder)
     return text, values

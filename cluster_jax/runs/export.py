@@ -61,7 +61,7 @@ def check(
     around = [place for place in images if real.is_relative_to(_resolved(place))]
     if "://" in str(folder):
         must = "be a local one"
-    elif os.path.lexists(path) and (not path.is_dir() or not _is_free(path)):
+    elif os.path.lexists(path) and (not path.is_dir() or not _is_free(path, workdir)):
         must = "be new or empty, or have an earlier export"
     elif not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         must = "be in a folder that can be written"
@@ -74,9 +74,9 @@ def check(
     raise InputError(f"the folder to export to must {must}; got {folder}")
 
 
-def _is_free(folder: pathlib.Path) -> bool:
-    """Returns whether a folder is empty, or has an export."""
-    return exported.is_one(folder) or not any(folder.iterdir())
+def _is_free(folder: pathlib.Path, workdir: epath.PathLike | None) -> bool:
+    """Returns whether a folder is empty, or has an earlier export of the run in a workdir."""
+    return bool(exported.earlier(workdir, folder)) or not any(folder.iterdir())
 
 
 def check_of_run(folder: epath.PathLike, run: Run) -> NDArray:
@@ -185,6 +185,7 @@ def write(
     dir: str,
     sources: Sequence[str],
     by: str = "link",
+    workdir: epath.PathLike | None = None,
 ) -> Exported:
     """Writes one folder per cluster, in place of those of an earlier export.
 
@@ -198,13 +199,14 @@ def write(
         sources: file of each image, relative to `dir`.
         by: "link" for links to the absolute paths, with copies where links are not possible, or
             "copy".
+        workdir: workdir of the run, or None.
 
     Raises:
         InputError: the folder cannot be used.
         OSError: a source file does not exist any more (`FileNotFoundError`) or cannot be read, or
             the folder cannot be written.
     """
-    path = check(folder)
+    path = check(folder, workdir=workdir)
     root = image_files.root(dir)
     read = image_files.reader(dir)
     items = [
@@ -216,7 +218,7 @@ def write(
         )
         for place, source in zip(places, sources, strict=True)
     ]
-    return exported.write(path, items, by)
+    return exported.write(path, items, by, workdir)
 
 
 def told(made: Exported, folder: os.PathLike | str) -> str:
@@ -253,7 +255,7 @@ def run_clusters(
     where = places(labels, names_of_folders(run), run.words[1], sources, copies)
     rows = np.setdiff1d(np.arange(len(sources)), np.asarray(left_out, int)).tolist()
     where, sources = [where[row] for row in rows], [sources[row] for row in rows]
-    return write(folder, where, str(run.config["data"]["dir"]), sources, by)
+    return write(folder, where, str(run.config["data"]["dir"]), sources, by, run.workdir)
 
 
 def names_of_folders(run: Run) -> dict[Any, str]:

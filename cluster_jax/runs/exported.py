@@ -1,9 +1,10 @@
 """The folder of an export on disk: written, and made anew in place of an earlier one.
 
-A hidden file in it lists what was made, so that a later export replaces that and nothing else.
+A file of the run lists what was made, so that a later export replaces that and nothing else.
 """
 
 import collections
+import contextlib
 import hashlib
 import os
 import pathlib
@@ -12,10 +13,12 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from etils import epath
+
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 
-RECORD = ".cluster_jax_export.json"
+RECORD = "exports.json"  # in the workdir of a run: what each folder got, by its path
 _NEW = ".cluster_jax_new"  # where files are until all of them are there
 _MAX_BYTES = 255  # of a name, which file systems allow
 
@@ -43,12 +46,31 @@ class Exported(NamedTuple):
     without_times: int
 
 
-def is_one(folder: pathlib.Path) -> bool:
-    """Returns whether a folder has an earlier export, which another one may replace."""
-    return (folder / RECORD).is_file()
+def earlier(workdir: epath.PathLike | None, folder: pathlib.Path) -> dict[str, Any]:
+    """Returns what earlier exports of a run have made in a folder, by path; {} for nothing."""
+    if workdir is None:
+        return {}
+    try:
+        return dict(io.read_json(epath.Path(workdir) / RECORD).get(str(folder.resolve()), {}))
+    except (OSError, AttributeError, TypeError, io.DamagedFile):
+        return {}  # Nothing is replaced then.
 
 
-def write(folder: pathlib.Path, items: Sequence[Item], by: str) -> Exported:
+def _record(workdir: epath.PathLike | None, folder: pathlib.Path, made: Mapping[str, Any]) -> None:
+    """Writes what an export has made; a run that cannot be written has no record."""
+    if workdir is None:
+        return
+    file = epath.Path(workdir) / RECORD
+    every = {}
+    with contextlib.suppress(OSError, TypeError, ValueError):
+        every = dict(io.read_json(file))
+    with contextlib.suppress(OSError):
+        io.write_json(file, {**every, str(folder.resolve()): made})
+
+
+def write(
+    folder: pathlib.Path, items: Sequence[Item], by: str, workdir: epath.PathLike | None = None
+) -> Exported:
     """Writes files in place of those of an earlier export; all else in the folder stays.
 
     A file that was changed since it was made stays, too. If an error occurs, an earlier export is
@@ -59,13 +81,14 @@ def write(folder: pathlib.Path, items: Sequence[Item], by: str) -> Exported:
         items: the files.
         by: "link" for links to the absolute paths, with copies where links are not possible, or
             "copy".
+        workdir: workdir of the run, which has the record; None: there is none.
 
     Raises:
         InputError: a file has the name of a folder that is needed.
         OSError: a source cannot be read, or the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    before = io.read_json(folder / RECORD) if is_one(folder) else {}
+    before = earlier(workdir, folder)
     own = {name: made for name, made in before.items() if _is_as_made(folder / name, made)}
     used = collections.defaultdict[str, set[str]](set)
     for place in sorted({item.place for item in items}):
@@ -82,11 +105,12 @@ def write(folder: pathlib.Path, items: Sequence[Item], by: str) -> Exported:
             name = f"{item.place}/{unused(*os.path.splitext(item.name), used[item.place])}"
             made[name], has_times = _put(item, by, folder / _NEW / name)
             without_times += not has_times
-        io.write_json(folder / RECORD, {**own, **made})
+        _record(workdir, folder, {**own, **made})
     except BaseException:
         shutil.rmtree(folder / _NEW, ignore_errors=True)
         raise
     _replace(folder, own, made)
+    _record(workdir, folder, made)
     return Exported(len({item.place for item in items}), without_times)
 
 
@@ -94,7 +118,7 @@ def _replace(folder: pathlib.Path, own: Mapping[str, Any], made: Mapping[str, An
     """Puts the files of an export in the place of those of an earlier one.
 
     Args:
-        folder: the folder, which has the new files in `_NEW`, and a record of all.
+        folder: the folder, which has the new files in `_NEW`.
         own: files of the earlier export.
         made: the new files.
     """
@@ -107,7 +131,6 @@ def _replace(folder: pathlib.Path, own: Mapping[str, Any], made: Mapping[str, An
     for place in {os.path.dirname(name) for name in own}:
         if not os.listdir(folder / place):
             (folder / place).rmdir()
-    io.write_json(folder / RECORD, made)
 
 
 def _is_as_made(path: pathlib.Path, made: Mapping[str, Any]) -> bool:

@@ -27,16 +27,15 @@ def photos(tmp_path):
     return tmp_path / "photos", sources
 
 
-def write(folder, photos, labels=FIVE, *, names=None, copies=(), by="link"):
+def write(folder, photos, labels=FIVE, *, names=None, copies=(), by="link", run=None):
     root, sources = photos
     where = export.places(labels, names or {}, "cluster", sources, copies)
-    return export.write(folder, where, str(root), sources, by)
+    return export.write(folder, where, str(root), sources, by, run)
 
 
 def _tree(folder):
     """Path of every file below a folder, and what is in it."""
     files = sorted(file for file in folder.rglob("*") if not file.is_dir())
-    files = [file for file in files if file.name != exported.RECORD]
     return {str(file.relative_to(folder)): file.read_text() for file in files}
 
 
@@ -169,8 +168,12 @@ def test_a_folder_that_is_not_empty_is_refused(photos, tmp_path):
 @pytest.mark.parametrize("by", ["copy", "link"])
 def test_an_earlier_export_is_replaced_and_all_else_stays(photos, tmp_path, monkeypatch, by):
     root, sources = photos
-    out = tmp_path / "out"
-    write(out, photos, np.array([0, 0, 1, 1, 2]), names={1: "Tom & Ann", 2: "a; b"}, by=by)
+    out, run = tmp_path / "out", tmp_path / "run"
+    run.mkdir()
+    names = {1: "Tom & Ann", 2: "a; b"}
+    write(out, photos, np.array([0, 0, 1, 1, 2]), names=names, by=by, run=run)
+    with pytest.raises(InputError, match="must be new or empty, or have an earlier export"):
+        write(out, photos, run=tmp_path)  # Another run has made none.
     (out / "cluster_00" / "note.txt").write_text("mine")
     changed = out / "Tom & Ann" / "1_2.jpg"
     changed.unlink()
@@ -188,10 +191,10 @@ def test_an_earlier_export_is_replaced_and_all_else_stays(photos, tmp_path, monk
     with monkeypatch.context() as full_disk:
         full_disk.setattr(exported, "_put", full)
         with pytest.raises(OSError, match="No space"):
-            write(out, more, np.array([1, 1, 1, 1, 1, 1]), names={1: "Tom & Ann"}, by=by)
+            write(out, more, np.array([1, 1, 1, 1, 1, 1]), names=names, by=by, run=run)
         assert _tree(out) == before
     for _ in range(2):  # Twice the same.
-        write(out, more, np.array([1, 1, 1, 1, 1, 1]), names={1: "Tom & Ann"}, by=by)
+        write(out, more, np.array([1, 1, 1, 1, 1, 1]), names=names, by=by, run=run)
         assert _tree(out) == {
             "Tom & Ann/1.jpg": "a/1.jpg",
             "Tom & Ann/1_2.jpg": "edited",
