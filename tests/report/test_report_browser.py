@@ -526,6 +526,48 @@ def test_decisions_survive_that_the_page_is_closed_and_are_taken_back_then(tmp_p
     assert "done" in run(tmp_path, other, steps), "not on the page of another state"
 
 
+def test_what_was_not_saved_is_offered_again_when_the_run_has_moved_on(tmp_path):
+    """Photos and groups are known again by what they are: their numbers are others by then."""
+    steps = """
+      type(4, "saved");
+      $("save-corrections").click();
+      type(0, "not saved");
+      tile(4, 0).click();
+      choose($("view-move"), "new");
+      $("view").close();
+      tile(4, 0).click();
+      choose($("view-move"), "2");
+    """
+    data = decided()
+    typical = in_order(data, 4)[:2]
+    run(tmp_path, data, steps)
+    # The order is turned around, group 0 is group 7 now, and the two others are one.
+    labels = np.where(CLUSTERS == 0, 7, 3)
+    later = make(labels[::-1], sources=sources()[::-1], state="ba9876543210")
+    later = later._replace(names={"3": "saved"})
+    steps = """
+      found.said = $("said").textContent;
+      found.titles = titles();
+      found.count = $("decided-count").textContent;
+      $("history").open = true;
+      await pause();
+      found.steps = texts(all("#steps span"));
+      $("save-corrections").click();
+    """
+    found = run(tmp_path, later, steps)
+    again, _, lost = found["said"].partition(" Not saved, and ")
+    assert again == "What you had not saved when the run changed is here again."
+    assert lost == "not to be had again as the run has changed: 1 photo moved to Group 2."
+    assert found["titles"] == ["saved", "New group 1", "not saved"]
+    assert found["count"] == "2 corrections, not yet applied."
+    assert found["steps"] == ["1 photo moved to a new group.", "The group is called not saved."]
+    said = json.loads(found["downloads"][0])
+    assert said["names"] == {"7": "not saved"}, "the name that was saved is no step any more"
+    assert said["labels"] == {str(67 - typical[0]): "n1"}
+    found = run(tmp_path, later._replace(state="cccccccccccc"), steps.replace('$("save', "0; //"))
+    assert found["said"] == "", "what is saved is not offered again"
+
+
 def test_a_name_that_another_group_has_is_asked_about(tmp_path):
     steps = """
       type(0, "it's <b>Åsa & 犬</b>");

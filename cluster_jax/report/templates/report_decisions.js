@@ -26,17 +26,17 @@ const APPLY = {
   },
 };
 
-function decided() {
+function decided(by = steps) {
   const now = { moved: new Map(), right: new Set(), merged: new Map(), named: new Map(), kept: new Map() };
-  for (const step of steps) APPLY[step.kind](now, step);
+  for (const step of by) APPLY[step.kind](now, step);
   return now;
 }
 
 let decisions = decided();
 const isAnswered = (point) => decisions.moved.has(point) || decisions.right.has(point);
 
-function rootOf(id) {
-  while (decisions.merged.has(id)) id = decisions.merged.get(id);
+function rootOf(id, { merged } = decisions) {
+  while (merged.has(id)) id = merged.get(id);
   return id;
 }
 
@@ -117,7 +117,7 @@ function refresh(message) {
   if (message) element("said").textContent = message;
   element("how").hidden = true; // The file that was saved last does not have what has changed since.
   drawBar();
-  inStorage(() => localStorage.setItem(storageKey, JSON.stringify(steps)));
+  store();
   requestAnimationFrame(fillAhead);
   if (dialog.open) open(current, around);
 }
@@ -136,7 +136,7 @@ const firstLarge = new Set(everyPoint.filter(isTypical).map((point) => found[poi
 const firstFilled = [...foundOnPage.keys()].filter((id) => id !== NONE).length;
 
 function drawNumber() {
-  const held = new Set([...firstLarge, ...decisions.named.keys(), ...[...decisions.merged.values()].map(rootOf)]);
+  const held = new Set([...firstLarge, ...decisions.named.keys(), ...[...decisions.merged.values()].map((id) => rootOf(id))]);
   const ids = filled();
   const n = Number(large) - firstLarge.size + ids.filter((id) => isMade(id) || held.has(id) || members(id).some(isAnswered)).length;
   const others = Number(large) + Number(small) - firstFilled + ids.length - n;
@@ -195,23 +195,6 @@ function drawSteps() {
   element("steps").replaceChildren(...steps.filter((step) => counting.has(step)).map(stepItem).reverse());
 }
 
-// What is not saved yet survives that the page is closed.
-const storageKey = `cluster_jax ${report.state}`;
-let isKept = true; // whether the browser keeps it
-function inStorage(use) {
-  try {
-    return use();
-  } catch {
-    isKept = false;
-    return null;
-  }
-}
-
-function recall() {
-  steps = inStorage(() => JSON.parse(localStorage.getItem(storageKey))) ?? [];
-  refresh(steps.length ? "The corrections of your last visit are here again." : "");
-}
-
 // The corrections as one file: clusters by their numbers, photos by their rows, which are those of the state
 function corrections() {
   const { moved, right, merged, named, kept } = decisions;
@@ -235,6 +218,8 @@ function saveCorrections() {
   const file = `corrections-${new Date().toISOString().slice(0, 19).replace(/\D/g, "")}.json`;
   const content = new Blob([`${JSON.stringify(corrections(), null, 1)}\n`], { type: "application/json" });
   make("a", { href: URL.createObjectURL(content), download: file }).click();
+  for (const step of steps) step.isSaved = true;
+  store();
   element("how").hidden = false;
   const shown = element("how").querySelector("code, b");
   shown.textContent = shown.textContent.replace(/[^=]*$/, file);

@@ -1,0 +1,114 @@
+// What is not saved yet survives that the page is closed, and that the run moves on: the page of its next state offers it
+// again, for the photos and groups that are the same by what they are.
+const storageKey = `cluster_jax ${report.state}`;
+const SAMPLE = 50; // photos by which a group is known again
+let isKept = true; // whether the browser keeps it
+function inStorage(use) {
+  try {
+    return use();
+  } catch {
+    isKept = false;
+    return null;
+  }
+}
+
+// What tells a photo from all others, also on another page; "" if only its number does
+function identity(point) {
+  if (!map.names || /^row \d+$/.test(nameOf(point))) return "";
+  return about.bytes ? [nameOf(point), about.width[point], about.height[point], about.bytes[point]].join("|") : nameOf(point);
+}
+
+const groupsOf = ({ to, group, into }) => [to, group, into].filter((id) => id !== undefined && id !== NONE);
+
+// The photos and groups that unsaved steps are about. The groups are those after the steps that are saved.
+function evidence() {
+  const unsaved = steps.filter((step) => !step.isSaved);
+  const now = decided(steps.filter((step) => step.isSaved));
+  const wanted = new Map(unsaved.flatMap(groupsOf).map((id) => [rootOf(id, now), []]));
+  if (wanted.size) for (const point of everyPoint) wanted.get(rootOf(now.moved.get(point) ?? found[point], now))?.push(point);
+  const rows = unsaved.flatMap((step) => step.rows ?? (step.kind === "keep" ? [step.row] : []));
+  const known = [...wanted].filter(([, points]) => points.length);
+  return {
+    photos: Object.fromEntries(rows.map((row) => [row, pointOf.has(row) ? identity(pointOf.get(row)) : ""])),
+    groups: Object.fromEntries(known.map(([id, points]) => [id, { size: points.length, photos: points.slice(0, SAMPLE).map(identity) }])),
+  };
+}
+
+function store() {
+  const put = (more) => localStorage.setItem(storageKey, JSON.stringify({ page: location.pathname, at: Date.now(), steps, ...more }));
+  inStorage(() => {
+    try { put(evidence()); } catch { put({}); } // without what lets the next page know the photos, there is more room
+  });
+}
+
+function stored(key) {
+  const value = JSON.parse(localStorage.getItem(key));
+  return Array.isArray(value) ? { steps: value } : value;
+}
+
+// What the page of another state of this run has stored last, and no page has taken over; null for nothing
+function earlier() {
+  const keys = Object.keys(localStorage).filter((key) => key.startsWith("cluster_jax ") && key !== storageKey);
+  const kept = keys.map((key) => ({ key, ...stored(key) })).filter(({ page, isCarried }) => page === location.pathname && !isCarried);
+  const last = kept.sort((one, other) => other.at - one.at)[0];
+  return last?.steps.some((step) => !step.isSaved) ? last : null;
+}
+
+// The steps that an earlier page has not saved as steps of this one, and those that suit it no longer. What holds by now
+// is neither.
+function carried({ steps: before, photos = {}, groups: known = {} }) {
+  const places = new Map(everyPoint.map((point) => [identity(point), point]));
+  const pointNow = (row) => (photos[row] ? places.get(photos[row]) : undefined);
+  // The group that has most of its photos and is no more than twice as large
+  const groupNow = (id) => {
+    if (id === NONE || (isMade(id) && !known[id])) return id;
+    const { size, photos: sample } = known[id] ?? { size: 0, photos: [] };
+    const ids = sample.map((photo) => (photo ? found[places.get(photo)] : undefined));
+    const has = (other) => ids.filter((one) => one === other).length;
+    return [...groups.keys()].find((other) => other !== NONE && 2 * has(other) > sample.length && groups.get(other).size <= 2 * size);
+  };
+  const now = {
+    move(step) {
+      const [points, to] = [step.rows.map(pointNow), groupNow(step.to)];
+      const rows = points.filter((point) => point !== undefined && found[point] !== to).map((point) => about.index[point]);
+      const isWhole = to !== undefined && !points.includes(undefined);
+      return [to !== undefined && rows.length ? { ...step, kind: "move", rows, to } : null, isWhole];
+    },
+    right: (step) => {
+      const rows = step.rows.filter((row) => found[pointNow(row)] === groupNow(step.to));
+      return rows.length === step.rows.length ? [{ ...step, rows: rows.map((row) => about.index[pointNow(row)]) }, true] : now.move(step);
+    },
+    merge(step) {
+      const [group, into] = [groupNow(step.group), groupNow(step.into)];
+      const isWhole = group !== undefined && into !== undefined;
+      return [isWhole && group !== into ? { ...step, group, into } : null, isWhole];
+    },
+    name(step) {
+      const group = groupNow(step.group);
+      return [group !== undefined && firstNames.get(group) !== step.name ? { ...step, group } : null, group !== undefined];
+    },
+    keep(step) {
+      const row = about.index[pointNow(step.row)];
+      const set = copies.findIndex(({ images }) => images.some(({ index }) => index === row));
+      return [set >= 0 ? { ...step, set, row } : null, set >= 0];
+    },
+  };
+  const results = before.filter((step) => !step.isSaved).map((step) => [step, ...now[step.kind](step)]);
+  return { steps: results.map(([, step]) => step).filter(Boolean), lost: results.filter(([, , isWhole]) => !isWhole).map(([step]) => step.said) };
+}
+
+function recall() {
+  const own = inStorage(() => stored(storageKey)) ?? { steps: [] };
+  steps = own.steps;
+  let said = steps.length ? "The corrections of your last visit are here again." : "";
+  const before = !steps.length || own.isCarried ? inStorage(earlier) : null;
+  if (before) {
+    const { key, ...rest } = before;
+    const { steps: again, lost } = carried(rest);
+    steps = again;
+    inStorage(() => localStorage.setItem(key, JSON.stringify({ ...rest, isCarried: true })));
+    const not = lost.length ? `Not saved, and not to be had again as the run has changed: ${lost.join(" ")}` : "";
+    said = [again.length ? "What you had not saved when the run changed is here again." : "", not].filter(Boolean).join(" ");
+  }
+  refresh(said);
+}
