@@ -173,7 +173,8 @@ def fit_all(
         x: finite rows `[n, d]`.
         order: int `[m]`, the indices of the rows that are used, in this order.
         n_sample: number of rows of the sample, at most m.
-        n_groups: number of micro-clusters, at most m; empty ones are left out.
+        n_groups: number of micro-clusters, at most m; empty ones are left out. With m each row is
+            one.
         metric: as for `fit`.
         seed: random seed of the sample and of k-means.
         weights: int `[m]`, the number of rows that each row of `order` stands for; None: one each.
@@ -205,6 +206,8 @@ def fit_all(
         rows[part] = (centered / scale).astype(np.float32) @ axes
     # Not those of other processes, which may not be here.
     mesh = Mesh(np.array(jax.local_devices()), ("rows",))
+    if n_groups == len(order):
+        return _smoothed(start, scale, rows, np.arange(n_groups), weights), np.arange(n_groups)
     centers = condense(rows, n_groups, max_iter=_UPDATES, seed=seed, mesh=mesh)
     nearest = knn.nearest(rows, centers, 1).indices[:, 0]
     groups = np.unique(nearest, return_inverse=True)[1].astype(np.int64)

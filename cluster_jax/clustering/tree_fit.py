@@ -182,14 +182,16 @@ def fit(
     first, leaves = copies.originals(some)
     checks.at_most("n_clusters", least, len(first), "distinct rows")
     is_in = place != NO_CLUSTER
-    if (m := len(first)) <= MAX_ROWS:
+    m = len(first)
+    was_condensed = isinstance(x, Repeated) and n > MAX_ROWS
+    if m <= MAX_ROWS and not was_condensed:
         rows = smooth.dequantize(numeric(some[first], "X", smooth.LARGEST), seed)
         sample = first
         smoother = smooth.fit(rows, metric)
     else:
         n_groups, weights = min(MAX_ROWS, m // 2), None
-        if isinstance(x, Repeated):  # Most rows are those of micro-clusters already.
-            n_groups, weights = MAX_ROWS, np.bincount(leaves[place[is_in]], minlength=m)
+        if was_condensed:  # Most rows are those of micro-clusters already.
+            n_groups, weights = min(MAX_ROWS, m), np.bincount(leaves[place[is_in]], minlength=m)
         how = (min(SAMPLE, m), n_groups, metric, seed, weights)
         smoother, groups = smooth.fit_all(some, first, *how)
         leaves = groups[leaves]
