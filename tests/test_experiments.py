@@ -457,7 +457,8 @@ def test_a_step_is_compiled_for_a_slice(tmp_path):
     """By the command as the guide has it, in a process of its own, where libtpu is installed."""
     pytest.importorskip("libtpu", reason="pip install libtpu")
     words = ["experiments.benchmark", "topology", "--only=nrcc_digits v5e:2x2", "--out=plan.json"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path, "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
     command = [sys.executable, "-m", *words]
     subprocess.run(command, cwd=tmp_path, env=environment, check=True)
     found = json.loads((tmp_path / "plan.json").read_text())["figures"]["nrcc_digits v5e:2x2"]
