@@ -22,6 +22,8 @@ from cluster_jax.data import batches
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import without
 
+# The most bytes of an embedding that are compressed.
+MOST_COMPRESSED = 2**30
 # Seconds of work that a kill can lose.
 SECONDS = 20.0
 
@@ -55,7 +57,9 @@ class Parts(NamedTuple):
     def finish(self, arrays: Mapping[str, np.ndarray], fingerprint: str) -> None:
         """Writes the file, which takes the place of its rows; the first process alone does."""
         if jax.process_index() == 0:
-            io.write_arrays(self.file, arrays, fingerprint)
+            # Of 10 GB of features, compression would save a tenth and take minutes.
+            is_small = sum(array.nbytes for array in arrays.values()) < MOST_COMPRESSED
+            io.write_arrays(self.file, arrays, fingerprint, compressed=is_small)
             self.remove()
 
     def remove(self) -> None:

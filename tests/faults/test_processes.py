@@ -108,18 +108,46 @@ def _numbers(metrics):
     return jax.tree.map(is_text, metrics)
 
 
-def test_a_job_ends_with_clusters_and_a_page_as_one_process_does(tmp_path):
-    toy.save_by_label(tmp_path / "photos", *toy.images())
-    job = _job(tmp_path, tmp_path / "run", *SHORT)
-    job.succeed(400)
-    assert "nrcc_digits" in (job.workdir / "report.html").read_text()
-    _assert_same_results(_clustered_by_one(job.workdir, tmp_path / "one"), job.workdir)
+@pytest.fixture(scope="module")
+def clustered(tmp_path_factory):
+    """A folder with photos, and the run of a job on them."""
+    folder = tmp_path_factory.mktemp("clustered")
+    toy.save_by_label(folder / "photos", *toy.images())
+    _job(folder, folder / "run", *SHORT).succeed(400)
+    return folder
 
-    again = _job(tmp_path, tmp_path / "run", *SHORT, "--config.eval.sample=40")
-    again.succeed(400)
-    found = records.read(job.workdir).results["metrics"]["gridshift"]
-    assert found["rows_clustered"] == 40
-    _assert_same_results(_clustered_by_one(job.workdir, tmp_path / "sample"), job.workdir)
+
+def test_a_job_ends_with_clusters_and_a_page_as_one_process_does(clustered, tmp_path):
+    assert "nrcc_digits" in (clustered / "run" / "report.html").read_text()
+    _assert_same_results(_clustered_by_one(clustered / "run", tmp_path / "one"), clustered / "run")
+
+
+@pytest.mark.slow
+def test_a_job_clusters_a_sample_as_one_process_does(clustered, tmp_path):
+    workdir = shutil.copytree(clustered / "run", tmp_path / "run")
+    _job(clustered, workdir, *SHORT, "--config.eval.sample=40").succeed(400)
+    assert records.read(workdir).results["metrics"]["gridshift"]["rows_clustered"] == 40
+    _assert_same_results(_clustered_by_one(workdir, tmp_path / "one"), workdir)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("line", "rank"), [("clustering", 1), ("k-means, k-NN", 0), ("writing the report", 0)]
+)
+def test_an_evaluation_that_is_killed_goes_on(clustered, tmp_path, line, rank):
+    workdir = tmp_path / "run"
+    workdir.mkdir()
+    for name in ("config.json", "images.json", "embedding.npz", "encoder.npz", "metrics.jsonl"):
+        shutil.copy(clustered / "run" / name, workdir)
+    job = _job(clustered, workdir, *SHORT)
+    while not (said := job.hosts[0].stdout.readline()).startswith(line):
+        assert said, job.end()
+    job.hosts[rank].kill()
+    codes, errors = job.end()
+    assert codes[1 - rank] not in (0, 75), errors
+    assert not (workdir / "results.json").exists()
+    _job(clustered, workdir, *SHORT).succeed(400)
+    _assert_same_results(clustered / "run", workdir)
 
 
 @pytest.mark.slow
