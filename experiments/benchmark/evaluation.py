@@ -1,10 +1,9 @@
-"""Seconds and memory of the stages of an evaluation, at two sizes, and what they come to for more.
+"""CPU seconds and memory of the stages of an evaluation, at two sizes, and what they come to for more.
 
 Rows of 1,000 generated classes: one eightieth and one fortieth of ImageNet's 1,281,167 images, with
 an eighth of ResNet-50's columns. `--only="knn kmeans"` measures some stages. The work of k-NN grows
 with the square of the rows, that of the others with the rows; all grow with the columns. So
-`imagenet_seconds` is an estimate for all images and 2,048 columns on the cores of this machine,
-from the larger size; k-means has one run here and ten there, the probe 5 epochs and 100. The sample
+`imagenet_core_hours` is an estimate for all images and 2,048 columns from the larger size; k-means has one run here and ten there, the probe 5 epochs and 100. The sample
 of GridShift is what it is at both sizes, so that its map takes as long whatever the rows.
 """
 
@@ -28,7 +27,7 @@ EPOCHS, SAMPLE, NEIGHBORS = 5, 5_000, 10
 
 
 def measure(only: str = "knn kmeans probe tree votes") -> dict:
-    """Seconds of each stage and the peak of memory, by the number of rows."""
+    """CPU seconds of each stage and the peak of memory, by the number of rows."""
     stages: dict[str, Callable[[NDArray, NDArray], object]] = {
         "knn": lambda x, y: knn_accuracy(x, y, n_neighbors=(5, 20)),
         "kmeans": lambda x, y: kmeans(x, CLASSES, n_init=1),
@@ -41,15 +40,15 @@ def measure(only: str = "knn kmeans probe tree votes") -> dict:
     for n in ROWS:
         x, y = _rows(n)
         for name in only.split():
-            start = time.perf_counter()
+            start = time.process_time()
             stages[name](x, y)
-            seconds = time.perf_counter() - start
-            found.setdefault(name, {})[str(n)] = {"seconds": seconds, "peak_gb": _peak()}
+            seconds = time.process_time() - start
+            found.setdefault(name, {})[str(n)] = {"cpu_seconds": seconds, "peak_gb": _peak()}
     for name, by_rows in found.items():
         growth = (IMAGENET[0] / ROWS[-1]) ** (2 if name == "knn" else 1)
         more = {"kmeans": 10, "probe": 100 / EPOCHS, "votes": 50_000 / SAMPLE}.get(name, 1)
-        seconds = by_rows[str(ROWS[-1])]["seconds"]
-        by_rows["imagenet_seconds"] = seconds * growth * more * IMAGENET[1] / COLUMNS
+        seconds = by_rows[str(ROWS[-1])]["cpu_seconds"]
+        by_rows["imagenet_core_hours"] = seconds / 3600 * growth * more * IMAGENET[1] / COLUMNS
     return {"cores": devices.cores(), "stages": found}
 
 
