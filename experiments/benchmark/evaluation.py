@@ -1,10 +1,10 @@
-"""CPU seconds and memory of the stages of an evaluation, at two sizes, and what they come to for more.
+"""CPU seconds and memory of the stages of an evaluation, at two sizes, and an estimate for ImageNet.
 
 Rows of 1,000 generated classes: one eightieth and one fortieth of ImageNet's 1,281,167 images, with
 an eighth of ResNet-50's columns. `--only="knn kmeans"` measures some stages. The work of k-NN grows
 with the square of the rows, that of the others with the rows; all grow with the columns. So
-`imagenet_core_hours` is an estimate for all images and 2,048 columns from the larger size; k-means has one run here and ten there, the probe 5 epochs and 100. The sample
-of GridShift is what it is at both sizes, so that its map takes as long whatever the rows.
+`imagenet_core_hours` is an estimate for all images and 2,048 columns, from the larger size. k-means
+has one run here and ten there, the probe 5 epochs and 100, and a vote 5,000 rows and 50,000.
 """
 
 import resource
