@@ -1,4 +1,4 @@
-"""CPU seconds and memory of the stages of an evaluation, at two sizes, and an estimate for ImageNet.
+"""CPU seconds and memory of the stages of an evaluation, at two sizes, with an estimate for more.
 
 Rows of 1,000 generated classes: one eightieth and one fortieth of ImageNet's 1,281,167 images, with
 an eighth of ResNet-50's columns. `--only="knn kmeans"` measures some stages. The work of k-NN grows
