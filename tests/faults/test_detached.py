@@ -16,7 +16,6 @@ from cluster_jax.core import arrays, io
 from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.runs import trainings
 from cluster_jax.training import build, checkpoint
-from cluster_jax.training.config import read_config
 from tests import toy
 from tests.faults import jobs
 
@@ -71,7 +70,7 @@ def test_half_an_hour_in_miniature(tmp_path):
 
     # The newest state gives features and an encoder, although the training is not done.
     workdir = tmp_path / "run"
-    stage = build.build_run(read_config(workdir))
+    stage = build.build_run(trainings.read_config(workdir))
     run = stage.training
     (step,) = checkpoint.steps(workdir / "checkpoints")
     assert 20 <= step < 4000
