@@ -21,10 +21,9 @@ neighbors). Then:
    cluster if the gap is below 0.1, or if one of these sets has as high a silhouette.
 4. Few axes (`_split_curved`). In two or three axes HDBSCAN [3] runs as well, with 5 neighbors,
    among at least 20 rows: it finds no cluster of fewer than 5. Its clusters, which may be curved,
-   are the answer if they hold 75 % of the rows. The clusters by 10 neighbors are the answer if they
-   alone hold 95 % of the rows. If HDBSCAN has no answer, clusters must not cut through a curved
-   sheet: the rows are one cluster unless 90 % of the links between rows and their nearest neighbors
-   stay inside clusters.
+   are the answer if they hold 75 % of the rows. If HDBSCAN has no answer, clusters must not cut
+   through a curved sheet: the rows are one cluster unless 90 % of the links between rows and their
+   nearest neighbors stay inside clusters.
 5. Levels (`_deeper`). Steps 1 to 4 are repeated inside each cluster. If clusters with 95 % of the
    rows split, the parts of all replace them, and so on.
 6. Verdict (`_divided`, `_judged`). A cluster that has parts that are apart, by `separation`, is
@@ -80,8 +79,9 @@ MOST_APART = 0.75
 _PART_NUMBERS = (2, 3, 4)
 # An unclear answer has so many clusters at most, unless it has so many rows for each.
 _FEW, _ROWS_EACH = 12, 14
-# Share of the rows that must be in HDBSCAN's clusters.
-DENSE_SHARE = 0.75
+# Share of the rows that must be in HDBSCAN's clusters, number of neighbors of its densities, and
+# fewest rows of a cluster of many rows.
+DENSE_SHARE, _DENSE_NEIGHBORS, _DENSE_SIZE = 0.75, 5, 25
 # Rows without clusters: number in all sets together, number of sets, rows for each cluster (with
 # two or three for each, the silhouette would differ), and most rows of one set: more clusters are
 # compared with as many as have room in it.
@@ -414,41 +414,27 @@ def _null(x: NDArray, rows: Smoother, most: int, rng: np.random.Generator) -> Sm
 
 
 def _split_curved(rows: NDArray) -> NDArray | None:
-    """Returns HDBSCAN's clusters of rows in few axes by step 4; None if they have no answer."""
-    if len(rows) < _MIN_SPLIT:
-        return None
-    share, labels = _dense(rows, 5)
-    if share < NEARLY_ALL:
-        more, again = _dense(rows, 10)
-        if more >= NEARLY_ALL:
-            return again
-    return labels if share else None
-
-
-def _dense(rows: NDArray, min_samples: int) -> tuple[float, NDArray]:
-    """Returns the fraction of rows that HDBSCAN puts into clusters, and the cluster of every row.
+    """Returns HDBSCAN's clusters of rows in few axes, int64 `[n]`; None if it has no answer.
 
     Noise, the rows that HDBSCAN puts into no cluster, gets the cluster of the nearest row that is
-    in one; it does not count in the fraction. If HDBSCAN finds fewer than two clusters, or if they
-    hold less than 75 % of the rows, the fraction is 0 and all labels are 0.
+    in one. There is no answer for fewer than 20 rows, or if HDBSCAN finds fewer than two clusters,
+    or if they hold less than 75 % of the rows.
 
     Args:
         rows: `[n, r]`.
-        min_samples: the argument of HDBSCAN; at most n is used.
-
-    Returns:
-        A float, and int64 `[n]`, clusters 0 to k - 1.
     """
+    if len(rows) < _MIN_SPLIT:
+        return None
     from sklearn.cluster import HDBSCAN  # Not before: a service needs none.
 
-    size = max(5, min(smooth.DENSE_SIZE, len(rows) // 20))
-    model = HDBSCAN(min_cluster_size=size, min_samples=min(min_samples, len(rows)), copy=True)
+    size = max(5, min(_DENSE_SIZE, len(rows) // 20))
+    model = HDBSCAN(min_cluster_size=size, min_samples=_DENSE_NEIGHBORS, copy=True)
     labels = model.fit_predict(rows.astype(np.float64)).astype(np.int64)
-    held = labels >= 0
-    if labels.max() < 1 or held.mean() < DENSE_SHARE:
-        return 0.0, np.zeros_like(labels)
-    labels[~held] = labels[held][knn.nearest(rows[~held], rows[held], 1).indices[:, 0]]
-    return float(held.mean()), labels
+    is_in = labels >= 0
+    if labels.max() < 1 or is_in.mean() < DENSE_SHARE:
+        return None
+    labels[~is_in] = labels[is_in][knn.nearest(rows[~is_in], rows[is_in], 1).indices[:, 0]]
+    return labels
 
 
 @dataclasses.dataclass

@@ -57,9 +57,9 @@ SHRINKAGE = 0.1
 # share of that of Gaussian rows (0.9 to 1.04 without clusters, 0.3 to 0.7 with random centers);
 # number of rows that are compared, at most.
 NEARER, _LOOK = 0.75, 10_000
-# So many rows at one place are a dense cluster, not copies of one row; so many rows for each value
-# of a column, on average, are rounded values.
-DENSE_SIZE, _ROWS_PER_VALUE = 25, 3
+# Fewest rows of which this is asked; so many rows for each value of a column, on average, are
+# rounded values.
+_FEWEST, _ROWS_PER_VALUE = 50, 3
 # Updates of the micro-clusters.
 _UPDATES = 10
 # Sums of squares of larger numbers leave the range of float64.
@@ -378,7 +378,7 @@ def _has_clusters(rows: NDArray) -> bool:
     The result for fewer than 50 rows is False.
     """
     rows = rows[:: -(-len(rows) // _LOOK)]
-    if not rows.size or len(rows) < 2 * DENSE_SIZE:
+    if not rows.size or len(rows) < _FEWEST:
         return False
     null = np.random.default_rng(0).standard_normal(rows.shape, np.float32) * rows.std(axis=0)
     gaps, expected = (

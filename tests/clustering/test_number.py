@@ -97,18 +97,14 @@ def test_a_curved_sheet_is_one_cluster():
 
 @every_row(("gap", "verdict"), [(0.0, "unclear"), (0.3, "clear")])
 def test_curved_clusters_are_clear_if_they_do_not_touch(gap, verdict):
-    """Two squares side by side, corner to corner.
-
-    Of these, five neighbors find seven clusters that hold 78 % of the rows, and ten two that hold
-    nearly all.
-    """
+    """Two squares side by side, corner to corner."""
     rng = np.random.default_rng(3)
     x = rng.uniform(-1, 1, size=(800, 2)) @ np.array([[1, 1], [1, -1]]) / 2
     x[400:, 0] += 2.0 + gap
     model = fit(x)
     assert model.gap_ == np.inf
     assert model.verdict_ == verdict
-    assert adjusted_rand_score(np.arange(800) < 400, model.labels_) > 0.98
+    assert not gap or adjusted_rand_score(np.arange(800) < 400, model.labels_) > 0.98
 
 
 def test_levels():
