@@ -34,7 +34,8 @@ from cluster_jax.training import state as states
 # Modules that take longest, in this order: the first to start, so that of two processes none waits
 # for the other's last module.
 LONGEST = (
-    "test_configs_run", "test_commands", "test_run", "test_report_browser", "test_reference_step", "test_embedder",
+    "test_configs_run", "test_commands", "test_run", "test_report_browser", "test_reference_step",
+    "test_embedder",
     "test_tutorials", "test_table", "test_processes", "test_configs", "test_buckets",
     "test_contract", "test_network", "test_reduce", "test_feature_runs",
     "test_estimator_pretrained", "test_stages", "test_signals", "test_sghmc", "test_readme",
