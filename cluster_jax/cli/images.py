@@ -99,6 +99,7 @@ def _conclusion(run: "Run", workdir: epath.Path) -> str:
         sure = "too few different photos to look for more"
     origin = results["provenance"]["number_of_clusters"][method]
     said = {"given": "the number asked for", "corrected": "as you have corrected them"}
+    said["kept"] = "as before; `update --refit` finds them anew"
     sure = said.get(origin, sure)
     lines = [f"{photos}, {groups}{f' ({sure})' if sure else ''}{doubts}."]
     sizes = np.sort(np.unique(run.labels[run.labels >= 0], return_counts=True)[1])[::-1].tolist()
@@ -123,7 +124,7 @@ def _conclusion(run: "Run", workdir: epath.Path) -> str:
             f"  cluster-jax report {folder} --corrections=FILE  # your corrections",
             f"  cluster-jax report {folder} --export=DIR  # a folder for each group",
             f"  cluster-jax predict --workdir={folder} --images=NEW  # where new photos belong",
-            *([] if run.updates else again),
+            *again,
         ]
     )
 

@@ -30,6 +30,8 @@ def _parser() -> Parser:
     output.add_report(parser)
     refit = "cluster everything anew; groups that stay mostly the same keep their ids"
     add("--refit", action="store_true", help=refit)
+    number = "another number of groups; all are clustered anew, and the same ones keep their ids"
+    add("--n-clusters", type=int, metavar="N", help=number)
     add("--add", action="store_true", help="the rows of --features join; none leaves")
     add("--yes", action="store_true", help="more than half of the photos or rows may leave")
     undo = "go back to the state before the last update or corrections"
@@ -42,8 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with exit_codes.handle_errors():
         flags = _parser().parse_args(arguments)
         change = flags.photos or flags.features or flags.refit or flags.gone or flags.exclude
-        if flags.undo and change:
-            raise InputError(f"--undo must be given alone; got {change} beside it")
+        if flags.undo and (change or flags.n_clusters):
+            got = change or flags.n_clusters
+            raise InputError(f"--undo must be given alone; got {got} beside it")
+        if flags.n_clusters is not None and change:
+            raise InputError(f"--n-clusters must be given alone; got {change} beside it")
         checks.local(flags.workdir)
         of_photos = [*flags.photos, *flags.gone, *flags.exclude]
         of_rows = is_of_rows(flags, "PHOTOS", " ".join(of_photos))
@@ -54,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         how = {"refit": flags.refit, "confirmed": flags.yes, "with_report": report}
         if flags.undo:
             ended = states.undo(flags.workdir, with_report=report)
+        elif flags.n_clusters is not None:
+            ended = update.with_number(flags.workdir, flags.n_clusters, with_report=report)
         elif of_rows:
             if flags.features is None and not flags.refit:
                 must = "--features must be the file with all rows of now"

@@ -76,6 +76,8 @@ def replacing(path: epath.Path) -> Iterator[IO[bytes]]:
     try:
         with partial.open("wb") as file:
             yield file
+            file.flush()
+            os.fsync(file.fileno())  # Else a lost power supply may leave an empty file.
         partial.replace(path)
     except OSError as error:
         if error.errno is not None and error.filename in (None, str(partial)):

@@ -16,7 +16,6 @@ from ml_collections import ConfigDict
 from cluster_jax import __version__
 from cluster_jax.clustering import custom
 from cluster_jax.core import buckets, checks, hosts, io
-from cluster_jax.core.checks import InputError
 from cluster_jax.core.devices import say
 from cluster_jax.data import folder as image_files
 from cluster_jax.data.datasets import Dataset
@@ -24,7 +23,7 @@ from cluster_jax.evaluation import own
 from cluster_jax.evaluation.options import FINDERS
 from cluster_jax.evaluation.stages import Stages
 from cluster_jax.report import summary
-from cluster_jax.runs import finish, page, photos, start, trainings
+from cluster_jax.runs import finish, page, photos, start, trainings, update
 from cluster_jax.runs import run as records
 from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
@@ -49,9 +48,8 @@ def run_pipeline(
 
     A config without the section `train` trains nothing. If the config of a finished run differs
     only in keys on which embeddings do not depend, such as the section `eval` (see
-    `workdir.training_part`), its images are clustered again and its results are replaced: names and
-    corrections of the earlier clusters no longer hold, until an undo. After an update such a config
-    is an error.
+    `workdir.training_part`), its images are clustered again. Clusters of which most images are the
+    same keep their numbers, names and corrections; an undo goes back to the clusters before.
 
     Args:
         config: see `configs/base.py`.
@@ -120,6 +118,9 @@ def _run(
                 page.repaired(run, with_report=report)
         say(summary.run_table(run.results))
         return {**run.results, "config": parsed.values}
+    is_whole = jax.process_count() == 1 and files <= buckets.names(workdir)
+    if difference and is_whole and isinstance(parsed, PhotosConfig):
+        return _cluster_again(parsed, workdir, dataset, difference, report)
     started = time.perf_counter()
     io.check_writable(workdir)
     if is_first:
@@ -149,6 +150,32 @@ def _run(
             return _cluster_and_write(store, inputs, started, report)
 
 
+def _cluster_again(
+    config: PhotosConfig,
+    workdir: epath.Path,
+    dataset: Dataset | None,
+    difference: str,
+    report: bool,
+) -> dict[str, Any]:
+    """Returns the results of a finished run of photos by another section `eval`; reads no photo.
+
+    Args:
+        config: the config that is asked for.
+        workdir: folder of the run.
+        dataset: the photos, if they are loaded already.
+        difference: see `_difference`.
+        report: whether to write the page.
+    """
+    say(difference)
+    with workdirs.locked(workdir):
+        run = records.read(workdir)
+        if dataset is not None:
+            _check_images(run, dataset)
+        run = update.cluster_again(run, config, with_report=report)
+    say(summary.run_table(run.results))
+    return {**run.results, "config": run.config}
+
+
 def _check_images(run: Run, dataset: Dataset) -> None:
     """Raises an `InputError` unless the images are those of a finished run.
 
@@ -176,15 +203,14 @@ def _difference(config: AnyConfig, finished: Mapping[str, Any], workdir: epath.P
         workdir: folder of the run, for messages.
 
     Raises:
-        InputError: the run was updated, so that its clusters cannot be replaced; or the module of
-            `eval.method` cannot be imported.
+        InputError: the module of `eval.method` cannot be imported.
     """
     differing = workdirs.difference(finished["config"], config.values)
     changed = ""
     if differing:
         undo = f"`cluster-jax update --workdir={shlex.quote(str(workdir))} --undo`"
         changed = f"the results in {workdir} had {differing}: they are replaced"
-        changed += f"\n{undo} brings them back, with their names and corrections"
+        changed += f"\n{undo} brings them back"
     used = finished["results"]["provenance"]
     file = custom.file_hash(config.eval.method, FINDERS)
     if not differing and not file.items() <= used.items():
@@ -199,11 +225,6 @@ def _difference(config: AnyConfig, finished: Mapping[str, Any], workdir: epath.P
     if not changed and config.eval.method != "tree" and sampled < most:
         changed = f"the results in {workdir} are of a sample of {sampled:,} images: {most:,} are"
         changed += " clustered now"
-    if changed and finished["updates"]:
-        raise InputError(
-            f"{workdir} was updated, so that its clusters must stay; it has {differing or changed}"
-            ": choose another --workdir, or merge groups on its page to have fewer"
-        )
     return changed
 
 
@@ -265,20 +286,32 @@ def _cluster_and_write(
     seconds = time.perf_counter() - started
     workdir = store.workdir
     stages = _stages(store, inputs.config)
-    found = finish.cluster(inputs, read_features(workdir), stages)
+    made = finish.embedded(inputs, read_features(workdir))
+    before, after = finish.first(made, workdir, workdirs.read_values(workdir / workdirs.IMAGES))
+    numbers = workdirs.states(workdir)
+    old = np.arange(0)
+    if numbers and after.shown is None:  # The same images by another section `eval`.
+        before = records.read(workdir)
+        old = np.arange(len(before.columns))
+        after = dataclasses.replace(before, config=after.config, store=after.store)
+    run, clustering = finish.clustered(made, before, after, old, "other", stages)
     run = finish.complete(
-        found,
-        finish.as_run(found, workdir, workdirs.read_values(workdir / workdirs.IMAGES)),
+        made,
+        run,
+        clustering,
         steps=int(store.files[workdirs.TRAIN_EMBEDDING]),
         records=read_log(workdir),
         seconds=seconds,
         stages=stages,
     )
     say("writing the report" if report else "writing the clusters")
-    run = dataclasses.replace(run, number=1 + max(workdirs.states(workdir), default=0))
     most = stores.MOST_PICTURES if processes == 1 else _PICTURES
-    stores.complete(workdir, found.inputs.dataset, most)
-    page.publish(run, with_report=report)
+    stores.complete(workdir, made.inputs.dataset, most)
+    if len(old):
+        run = update.write_next(before, run, with_report=report)
+    else:
+        run = dataclasses.replace(run, number=1 + max(numbers, default=0))
+        page.publish(run, with_report=report)
     stages.remove()
     if not inputs.dataset.skipped:
         start.print_skipped(run.skipped)

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 from etils import epath
+from numpy.typing import NDArray
 
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.core import buckets
@@ -32,8 +33,10 @@ from cluster_jax.core.checks import InputError, short
 from cluster_jax.report import duplicates
 from cluster_jax.runs.run import Run
 
+MOST_PAGES = 8  # of which a run knows what it has applied
 MAX_NAME = 100  # characters of a name
 _JOINERS = "\u200c\u200d"  # of many scripts and signs; other formats turn the direction of a text
+_NOT_MADE = -2  # the number of a new cluster that has none yet
 _OBJECTS = ("names", "new", "labels")
 _LISTS = ("merges", "wrong", "right", "keep")
 
@@ -74,8 +77,8 @@ def corrected(run: Run, said: Mapping[str, Any]) -> Run:
     """Returns the corrected run, whose probabilities, distances, tree and results stay as before.
 
     The corrections change labels, names, held clusters, which rows a person has decided, and which
-    copies are kept; `keep` is ignored if the run has no duplicates. `finish.described` and
-    `finish.scored` bring the rest up to date.
+    copies are kept; `keep` is ignored if the run has no duplicates. `measured.described` and
+    `measured.measured` bring the rest up to date.
 
     Args:
         run: the run in the state that the corrections are about.
@@ -101,6 +104,8 @@ def corrected(run: Run, said: Mapping[str, Any]) -> Run:
     if empty := [key for key, label in new.items() if label not in moved.values()]:
         raise InputError(f"a new cluster must have an image; got none in {short(empty[0])!r}")
 
+    # What a person has divided stays divided: no update puts the parts together again.
+    divided = {int(run.labels[row]) for row, label in moved.items() if label in new.values()}
     named = {**run.named, **names}
     columns = run.columns.copy()
     gone = run.gone.copy()
@@ -124,7 +129,7 @@ def corrected(run: Run, said: Mapping[str, Any]) -> Run:
         columns=columns,
         gone=gone,
         named=named,
-        held=run.held.union(names, receiver.values(), new.values()),
+        held=run.held.union(names, receiver.values(), new.values(), divided - {NO_CLUSTER}),
         next_label=run.next_label + len(new),
         is_corrected=run.is_corrected or bool(receiver or moved or wrong or right),
         duplicates=repeated,
@@ -134,10 +139,12 @@ def corrected(run: Run, said: Mapping[str, Any]) -> Run:
 def carried(shown: Run, run: Run, said: Mapping[str, Any]) -> dict[str, Any]:
     """Returns corrections of one state of a run as corrections of a later state.
 
-    Corrections of rows that are gone are left out; clusters have the same numbers. A row that is
-    right moves to the cluster in which the page has shown it. If a person has since moved rows of a
-    new cluster, all to one cluster, as by an earlier file of the same page, the new cluster is not
-    made: its rows move to that one.
+    They are carried by content: a cluster is the same one if more than half of its rows are the
+    same, where rows count that the corrections themselves move. So a file may be applied again, and
+    two files of one page are both applied. Corrections of rows that are gone are left out. A row
+    that is right moves to the cluster in which the page has shown it. If rows of a new cluster have
+    since been moved to one that was made since, as by an earlier file of the same page, the new
+    cluster is not made: its rows move to that one.
 
     Args:
         shown: the state that the corrections are about.
@@ -145,52 +152,176 @@ def carried(shown: Run, run: Run, said: Mapping[str, Any]) -> dict[str, Any]:
         said: the corrections, see the module.
 
     Raises:
-        InputError: a correction is invalid in its own state.
+        InputError: a correction is invalid in its own state, speaks of a cluster that has other
+            rows now, or contradicts a correction that was made since.
     """
-    corrected(shown, said)  # Checks all of them.
-    place = {row: i for i, row in enumerate(run.columns["row"][run.rows].tolist())}
-
-    def now(row: int | str) -> int | None:
-        return place.get(int(shown.columns["row"][_row(shown, "labels", row)]))
-
-    def kept(rows: Collection[Any]) -> list[int]:
-        return [row for row in map(now, rows) if row is not None]
-
+    wanted = corrected(shown, said)
+    fresh = _without(said, run.pages.get(shown.state, {}))
     # A row that is right belongs to the cluster on the page, from which it may have moved since.
-    labels = {row: int(shown.labels[_row(shown, "right", row)]) for row in said.get("right", [])}
-    labels |= said.get("labels", {})
-    moved = ((now(row), to) for row, to in labels.items())
-    labels = {str(row): to for row, to in moved if row is not None}
-    names = dict(said.get("names", {}))
-    new = dict[str, str | None]()
-    for key, name in said.get("new", {}).items():
-        places = [row for row, to in labels.items() if to == key]
-        if (label := _made(shown, run, places)) is None:
-            new |= {key: name} if places else {}
-        else:
-            labels |= dict.fromkeys(places, label)
-            if name is not None and label not in run.named:
-                names[str(label)] = name
-    result = {**said, "labels": labels, "names": names, "new": new, "right": []}
-    return result | {key: kept(said.get(key, [])) for key in ("wrong", "keep")}
+    rights = {row: _row(shown, "right", row) for row in fresh.get("right", [])}
+    labels: dict[str, Any] = {str(row): int(shown.labels[i]) for row, i in rights.items()}
+    labels |= fresh.get("labels", {})
+    now = _places(shown, run)
+    made = dict[str, int]()
+    targets = wanted.labels.copy()
+    for i, key in enumerate(said.get("new", {})):
+        number = shown.next_label + i
+        rows = now[(wanted.labels == number) & (now >= 0)]
+        if (label := _made(shown, run, rows)) is not None:
+            made[key] = label
+        targets[wanted.labels == number] = made.get(key, _NOT_MADE)
+    spoken = {int(key) for key in fresh.get("names", {})}
+    spoken |= {int(each) for pair in fresh.get("merges", []) for each in pair}
+    spoken |= {int(to) for to in labels.values() if to not in said.get("new", {})}
+    for cluster in sorted(spoken):
+        _check_same_rows(cluster, shown, run, targets, now)
+    rows = [_row(shown, "labels", row) for row in (*labels, *fresh.get("wrong", []))]
+    _check_no_contradiction(shown, run, targets, now, rows)
+    names = _names_since(shown, run, fresh.get("names", {}))
+
+    place = {row: i for i, row in enumerate(run.rows.tolist())}
+
+    def kept(rows: Collection[Any]) -> dict[Any, int]:
+        there = ((row, place.get(int(now[_row(shown, "labels", row)]))) for row in rows)
+        return {row: i for row, i in there if i is not None}
+
+    labels = {str(i): made.get(labels[row], labels[row]) for row, i in kept(labels).items()}
+    for key, label in made.items():
+        if fresh["new"].get(key) is not None:
+            names |= _names_since(shown, run, {str(label): said["new"][key]})
+    new = {key: name for key, name in said.get("new", {}).items() if key in labels.values()}
+    result = {**fresh, "labels": labels, "names": names, "new": new, "right": []}
+    return result | {key: [*kept(fresh.get(key, [])).values()] for key in ("wrong", "keep")}
 
 
-def _made(shown: Run, run: Run, places: list[str]) -> int | None:
-    """Returns the one cluster to which a person has moved rows since the state `shown`.
+def _without(said: Mapping[str, Any], applied: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns corrections without those that have been applied, which hold or were changed since.
 
-    The result is None if the person has moved them to several clusters, or none of them.
+    Args:
+        said: the corrections, see the module.
+        applied: all corrections of the same state that have been applied, see `with_applied`.
+    """
+    result = dict(said)
+    for key in _OBJECTS:
+        known = applied.get(key, {}).items()
+        result[key] = {
+            name: to for name, to in said.get(key, {}).items() if (name, to) not in known
+        }
+    for key in _LISTS:
+        result[key] = [each for each in said.get(key, []) if each not in applied.get(key, [])]
+    return result
+
+
+def with_applied(run: Run, shown: Run, said: Mapping[str, Any]) -> Run:
+    """Returns a run that knows that corrections of the page of a state have been applied.
+
+    Args:
+        run: the run after them.
+        shown: the state.
+        said: the corrections, see the module.
+    """
+    earlier = run.pages.get(shown.state, {})
+    record: dict[str, Any] = {"number": shown.number}
+    record |= {key: {**earlier.get(key, {}), **said.get(key, {})} for key in _OBJECTS}
+    for key in _LISTS:
+        applied = list(earlier.get(key, []))
+        record[key] = applied + [each for each in said.get(key, []) if each not in applied]
+    others = ((state, page) for state, page in run.pages.items() if state != shown.state)
+    pages = dict([(shown.state, record), *others][:MOST_PAGES])
+    return dataclasses.replace(run, pages=pages)
+
+
+def _places(shown: Run, run: Run) -> NDArray:
+    """Returns the row of `run` that each row of `shown` is, int64 `[n]`, -1 if it is gone.
+
+    Rows of embeddings are known by their ids, and all others by their row in the store.
+    """
+    keys = [each.columns["row"].tolist() for each in (shown, run)]
+    if not run.is_of_images and run.names is not None and shown.names is not None:
+        keys = [list(shown.names), list(run.names)]
+    place = {key: i for i, key in enumerate(keys[1])}
+    return np.array([place.get(key, -1) for key in keys[0]], np.int64)
+
+
+def _check_same_rows(cluster: int, shown: Run, run: Run, targets: NDArray, now: NDArray) -> None:
+    """Raises an `InputError` if a cluster has other rows now than on the page, see `carried`.
+
+    Args:
+        cluster: its number.
+        shown: the state of the page, of n rows.
+        run: the present state.
+        targets: int `[n]`, where the corrections want each row of `shown`.
+        now: int `[n]`, the row of `run` that each row of `shown` is, -1 if it is gone.
+    """
+    there = now >= 0
+    own = (shown.labels == cluster) & there
+    core = own & (targets == cluster)
+    core = core if core.any() else own
+    labels = run.labels[now[core]]
+    same = int(((labels == cluster) | (labels == targets[core])).sum())
+    allowed = now[own | ((targets == cluster) & there)]
+    others = int((run.labels == cluster).sum() - (run.labels[allowed] == cluster).sum())
+    total = int(core.sum()) + others
+    if total and 2 * same <= total:
+        noun, group = run.words
+        raise InputError(
+            f"{group} {cluster} must have more than half of the {noun}s that it has on the page of "
+            f"the corrections; got {same:,} of {total:,}: open the page of {run.workdir} anew"
+        )
+
+
+def _check_no_contradiction(
+    shown: Run, run: Run, targets: NDArray, now: NDArray, rows: Collection[int]
+) -> None:
+    """Raises an `InputError` if a person has decided otherwise since about one of these rows.
+
+    Args:
+        shown: see `_check_same_rows`, like `run`, `targets` and `now`.
+        run: the present state.
+        targets: int `[n]`.
+        now: int `[n]`.
+        rows: rows of `shown` that the corrections decide about.
+    """
+    for row in rows:
+        i = int(now[row])
+        if i < 0 or not run.columns["decided"][i] or run.labels[i] == targets[row]:
+            continue
+        if shown.columns["decided"][row] and shown.labels[row] == run.labels[i]:
+            continue
+        noun, group = run.words
+        name = f"{noun} {i}" if run.names is None else run.names[i]
+        where = f"in {group} {run.labels[i]}" if run.labels[i] >= 0 else f"in no {group}"
+        raise InputError(
+            f"the corrections must not contradict those that were made since their page was "
+            f"written; got {name}, which a person has decided to be {where}: open the page of "
+            f"{run.workdir} anew"
+        )
+
+
+def _names_since(shown: Run, run: Run, names: Mapping[str, str]) -> dict[str, str]:
+    """Returns names by cluster; raises an `InputError` if one has got another name since."""
+    for key, name in names.items():
+        earlier = run.named.get(int(key))
+        if earlier not in (None, shown.named.get(int(key)), _name(name)):
+            raise InputError(
+                f"the corrections must not contradict those that were made since their page was "
+                f"written; got {short(repr(name))} for {run.words[1]} {key}, which a person has "
+                f"called {short(repr(earlier))}: open the page of {run.workdir} anew"
+            )
+    return dict(names)
+
+
+def _made(shown: Run, run: Run, rows: NDArray) -> int | None:
+    """Returns the one cluster, made since, to which a person has moved some of these rows, or None.
 
     Args:
         shown: the earlier state.
         run: the later state.
-        places: positions of the rows on the page of `run`, as texts.
+        rows: int `[l]`, rows of `run`.
     """
-    rows = run.rows[np.array(places, np.int64)]
-    names = ["row", "label", "decided"]
-    before = set(shown.columns[names].tolist())
-    since = [now for now in run.columns[rows][names].tolist() if now[2] and now not in before]
-    labels = {label for _, label, _ in since}
-    return labels.pop() if len(labels) == 1 else None
+    labels = run.labels[rows[run.columns["decided"][rows]]]
+    labels = np.unique(labels[labels >= shown.next_label])
+    return int(labels[0]) if len(labels) == 1 else None
 
 
 def summary(before: Run, after: Run) -> str:

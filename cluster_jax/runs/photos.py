@@ -175,25 +175,24 @@ def of_run(run: Run) -> Dataset:
 
     Only `load` reads a file, and raises an `OSError` if it is away. There are no labels.
     """
-    assert run.names is not None
-    assert run.facts is not None
     names = run.names
     place = str(run.config["data"]["dir"])
     pictures = stores.read_pictures(run.workdir)
     places = pictures.places(run.columns["row"])
 
     def load(i: int) -> Item:
+        assert names is not None
         content = image_files.reader(place)(names[i])
         return decode.preview(content) if decode.is_raw(names[i]) else content
 
     return Dataset(
-        name="folder",
-        size=len(names),
+        name=run.config["data"]["name"],
+        size=len(run.columns),
         shape=pictures.fetch(places[:1]).shape[1:],
         images=None,
         fetch=lambda indices: pictures.fetch(places[indices]),
         sources=names,
-        load=load,
-        facts=run.facts.__getitem__,
+        load=None if names is None else load,
+        facts=None if run.facts is None else run.facts.__getitem__,
         skipped=run.skipped,
     )

@@ -23,13 +23,12 @@ from cluster_jax.core.names import counted
 from cluster_jax.data import tables
 from cluster_jax.data.arrays import Shards
 from cluster_jax.data.images import FACTS
-from cluster_jax.evaluation import clusters
-from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import CLUSTERINGS, ClusterOptions, resolve
-from cluster_jax.runs import finish, page, provenance
+from cluster_jax.runs import finish, measured, page, provenance
 from cluster_jax.runs import run as records
 from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.next_state import Step, find, next_state, with_rows
 from cluster_jax.runs.run import Run
 
 SAMPLE = 10_000  # rows that are described, of those that are read in blocks
@@ -87,36 +86,41 @@ def cluster(
     io.check_writable(workdir)
     if workdirs.agree(finished is not None, workdir) and finished is not None:
         devices.say(f"{workdir} is finished; choose another folder to run it again")
-        if devices.is_first():
-            page.repaired(records.read(workdir), with_report=with_report)
+        if devices.is_first() and not page.is_published(
+            records.read(workdir), with_report=with_report
+        ):
+            with workdirs.locked(workdir):
+                page.repaired(records.read(workdir), with_report=with_report)
         return workdir, finished["results"]
+    if devices.is_first():
+        workdirs.check_unused(workdir)
     started = time.perf_counter()
-    codes = None if labels is None else labels.codes
-    result = clusters.find(features.values, options, seed=seed, shown=shown, progress=devices.say)
+    before = records.empty("rows", workdir, io.plain(config), {})
+    after = _with_table(before, features, labels, x, options, shown)
+    step = Step(progress=devices.say)
+    none = np.arange(0)
+    clustering = find(after, none, features.values, step)
+    run = next_state(before, after, none, features.values, step, clustering)
     devices.say("scoring ...")
-    result = clusters.scored(x, result, codes, str(options.metric), seed)
-    results = io.plain(
-        {
-            "provenance": _provenance(files, features, labels, options, seed, shown),
-            "metrics": {options.method: _with_names(result.metrics, labels)},
-            "seconds": {"cluster": time.perf_counter() - started},
-        }
-    )
+    results = {"provenance": _provenance(files, features, labels, options, seed, shown)}
+    run = dataclasses.replace(run, number=1, results={**results, "metrics": {}})
+    run = measured.measured(run, x)
+    seconds = {"seconds": {"cluster": time.perf_counter() - started}}
+    run = dataclasses.replace(run, results={**run.results, **seconds})
     if not devices.is_first():
-        return workdir, results
-    about = {"config": io.plain(config), "workdir": workdir, "shown": shown}
-    run = _as_run(features, labels, x, options, result, **about)
-    run = dataclasses.replace(run, number=1, results=results)
+        return workdir, dict(run.results)
     if with_report:
         run = finish.with_map(run, x)
     devices.say("writing ...")
-    workdir.mkdir(parents=True, exist_ok=True)
-    io.write_json(workdir / workdirs.CONFIG, run.config)
-    if run.store is not None:
-        (workdir / stores.FEATURES).unlink(missing_ok=True)  # Left by a kill.
-        stores.append(workdir, run.store)
-    page.publish(run, with_report=with_report)
-    return workdir, results
+    with workdirs.locked(workdir):
+        if (finished := workdirs.claim(workdir, config)) is not None:
+            return workdir, finished["results"]  # Another process was faster.
+        io.write_json(workdir / workdirs.CONFIG, run.config)
+        if run.store is not None:
+            (workdir / stores.FEATURES).unlink(missing_ok=True)  # Left by a kill.
+            stores.append(workdir, run.store)
+        page.publish(run, with_report=with_report)
+    return workdir, dict(run.results)
 
 
 def _prepared(
@@ -156,39 +160,32 @@ def _prepared(
     return x, shown, options
 
 
-def _as_run(
+def _with_table(
+    run: Run,
     features: tables.Table,
     labels: tables.Labels | None,
     x: NDArray,
     options: ClusterOptions,
-    result: Clustering,
-    **known: Any,
+    shown: NDArray | None,
 ) -> Run:
-    """Returns the first state of a run of embeddings, without its results.
+    """Returns an empty run with the rows of a table, which have no cluster yet.
 
     Args:
+        run: the empty run.
         features: the features of all rows, and their ids.
         labels: the true label of each row, or None.
         x: `[m, d]`, the features of the rows that are described.
-        options: how the rows were clustered.
-        result: the clusters.
-        known: three attributes of the run, which are passed on: `config`, `workdir` and `shown`.
+        options: how the rows are clustered.
+        shown: the indices of the rows that are described; None: all rows, which are stored.
     """
-    tree = result.tree
-    every = result.all_labels
-    return finish.first_state(
-        result,
-        result.cluster_labels if every is None else every,
-        images={},
-        store=rows_of(x, options) if every is None else None,
+    return dataclasses.replace(
+        with_rows(run, len(features.values)),
+        store=rows_of(x, options) if shown is None else None,
         names=None if features.names is None else tuple(features.names),
-        linkage=result.linkage(x),
-        placer=finish.placer_of(result, x, options, of_images=False),
-        facts=digests(x) if every is None else None,
+        facts=digests(x) if shown is None else None,
         truth=None if labels is None else labels.codes,
         label_names=None if labels is None else tuple(labels.names),
-        shares=tree.membership.probabilities if tree is not None and every is not None else None,
-        **known,
+        shown=shown,
     )
 
 
@@ -276,17 +273,6 @@ def fingerprint(features: tables.Table, labels: tables.Labels | None) -> dict[st
         label_names = json.dumps(labels.names).encode()
         label_hash = workdirs.fingerprint(labels.codes.tobytes(), label_names)
     return {"features": hashed, "labels": label_hash}
-
-
-def _with_names(metrics: dict[str, Any], labels: tables.Labels | None) -> dict[str, Any]:
-    """Returns metrics whose "matching" has names of the true labels in place of their codes.
-
-    Without labels there is no matching, and the metrics are returned unchanged.
-    """
-    if labels is None:
-        return metrics
-    matching = {cluster: labels.names[label] for cluster, label in metrics["matching"].items()}
-    return {**metrics, "matching": matching}
 
 
 def _provenance(

@@ -39,12 +39,13 @@ from cluster_jax.training.config import PhotosConfig, parse_config
 
 KEPT = 8  # states of which the files are kept
 # Of an image or row: its row in the store of features, its cluster now and as it was found, whether
-# a person has decided about it and keeps it of its copies, the update in which it came, and for how
-# many updates in a row it has been found apart from its cluster (see `clustering.numbering`).
+# a person has decided about it and keeps it of its copies, the update in which it came, for how
+# many updates in a row it has been found apart from its cluster (see `clustering.numbering`), and
+# its cluster before another number of clusters was asked for.
 COLUMNS = np.dtype(
     {
-        "names": ["row", "label", "found", "decided", "kept", "since", "apart"],
-        "formats": ["i8", "i8", "i8", "?", "?", "i8", "i8"],
+        "names": ["row", "label", "found", "decided", "kept", "since", "apart", "earlier"],
+        "formats": ["i8", "i8", "i8", "?", "?", "i8", "i8", "i8"],
     }
 )
 # What is known of an image or row that has left, about which a person has said something.
@@ -58,6 +59,11 @@ _TITLES = {
 # Attributes of a run that its state does not store, or stores in a form of their own. Of the others
 # arrays are stored as they are, and all else as JSON.
 _APART = ("workdir", "number", "store", "names", "placer", "named", "held", "duplicates")
+# Attributes that have a value for each row, if all rows are described.
+_BY_ROW = (
+    *("columns", "facts", "truth", "distances", "outliers", "points"),
+    *("probabilities", "second_labels", "second_probabilities"),
+)
 _VOTERS = "voters.rows"  # of the placer, which are not stored where they are the features
 
 
@@ -88,6 +94,8 @@ class Run:
     and are described by a sample.
 
     Attributes:
+        kind: "photos" for images that a pretrained network has embedded, "training" for images of
+            which the network was trained, "rows" for embeddings.
         workdir: folder of the run.
         number: number of the state: 1, 2, ...; 0: it is not written yet.
         made_by: what made the state: "first" (clustering), "update" or "corrections".
@@ -95,6 +103,8 @@ class Run:
         images: content of `images.json`: what the encoder needs; {} for embeddings.
         results: metrics and provenance, as in `results.json`.
         columns: `[n]` of `COLUMNS`, what is known of each image or row.
+        fit: what the last fit has told of its own clusters, such as "verdict"; "is_shown" says
+            whether the state was given these clusters: an update may keep others.
         store: float `[s, d]`, the features of all rows that the run has or had; None: they are not
             stored.
         names: path of each image relative to `data.dir`, or id of each row; None: they are
@@ -128,8 +138,8 @@ class Run:
             cluster; or None.
         named: cluster -> the name that a person has given it, of clusters that are gone, too.
         held: clusters that a person has named, merged or made: no update takes a row from them.
-        page: the `state` on whose page the corrections were made that led to this one, if they are
-            the only change; a later file of that page replaces them. Else None.
+        pages: `state` of a state -> the corrections of its page that have been applied, and its
+            "number", the last one first. These states are kept: their pages may be saved again.
         updates: number of updates of the run.
         is_corrected: whether a person has moved, confirmed or taken out rows, or merged clusters.
         events: events of the last update.
@@ -140,6 +150,7 @@ class Run:
         duplicates: groups of equal or nearly equal images; None: there are no pictures to compare.
     """
 
+    kind: str
     workdir: epath.Path
     number: int
     made_by: str
@@ -154,6 +165,7 @@ class Run:
     linkage: NDArray
     placer: Placing | None
     next_label: int
+    fit: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     gone: NDArray = dataclasses.field(default_factory=lambda: np.zeros(0, DEPARTED))
     facts: NDArray | None = None
     known: NDArray | None = None
@@ -171,7 +183,7 @@ class Run:
     shares: NDArray | None = None
     named: Mapping[int, str] = dataclasses.field(default_factory=dict)
     held: frozenset[int] = frozenset()
-    page: str | None = None
+    pages: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     updates: int = 0
     is_corrected: bool = False
     events: tuple[Event, ...] = ()
@@ -183,12 +195,12 @@ class Run:
     @property
     def is_of_images(self) -> bool:
         """Whether it is a run of images, or of features of images that were trained on."""
-        return "eval" in self.config
+        return self.kind != "rows"
 
     @property
     def is_trained(self) -> bool:
         """Whether the network was trained, so that its weights are in the workdir."""
-        return self.is_of_images and workdirs.WEIGHTS not in self.images
+        return self.kind == "training"
 
     @property
     def method(self) -> str:
@@ -228,6 +240,11 @@ class Run:
     def labels(self) -> NDArray:
         """The cluster of each row now, int64 `[n]`, -1 for none."""
         return self.columns["label"]
+
+    @property
+    def is_of_fit(self) -> bool:
+        """Whether the clusters are those that the last fit has found, whatever their numbers."""
+        return bool(self.fit.get("is_shown")) and np.array_equal(self.labels, self.columns["found"])
 
     @property
     def rows(self) -> NDArray:
@@ -373,9 +390,10 @@ class Run:
     @property
     def _labels_of_placer(self) -> NDArray | None:
         """The present labels of `_rows_of_placer`; None if those of `placer` itself are valid."""
-        if not self.updates and not self.is_corrected:
+        labels = self.labels[self._rows_of_placer]
+        if self.placer is not None and np.array_equal(self.placer.labels, labels):
             return None
-        return self.labels[self._rows_of_placer]
+        return labels
 
     def _as_decided(self, x: NDArray, placed: Assignment) -> Assignment:
         """Returns an assignment in which copies of images that a person has decided follow these.
@@ -443,7 +461,7 @@ class Run:
             return self.labels.copy()
         assert self.tree is not None
         checks.whole("n_clusters", n_clusters, 1, len(self.tree) + 1)
-        if n_clusters <= len(self.linkage) + 1 and self._labels_of_placer is not None:
+        if n_clusters <= len(self.linkage) + 1 and not self.is_of_fit:
             is_in = self.labels != NO_CLUSTER
             codes = np.unique(self.labels[is_in], return_inverse=True)[1]
             groups = np.full(len(self.labels), NO_CLUSTER)
@@ -543,7 +561,7 @@ class Run:
         return rebuilt
 
     def write(self) -> None:
-        """Writes the state as `run-NUMBER.npz`, then removes all but the last `KEPT` states.
+        """Writes the state as `run-NUMBER.npz`, then removes all but the last `KEPT` and `pages`.
 
         A state of the same number is replaced. New features must be in `store.FEATURES` before,
         because the state has the checksum of that file.
@@ -555,6 +573,7 @@ class Run:
         about |= {"named": list(self.named.items()), "held": sorted(self.held)}
         if self.images:  # Paths of the config are tried relative to the place of now, too.
             about["images"] = {**self.images, "workdir": os.path.abspath(self.workdir)}
+        about["format"] = workdirs.FORMAT
         about["features"] = store.size_and_checksum(self.workdir)
         stored["about"] = np.array(json.dumps(io.plain(about)))
         if self.names is not None:
@@ -570,7 +589,64 @@ class Run:
             stored |= {f"duplicates.{name}": value for name, value in parts.items()}
         io.write_arrays(self.workdir / f"run-{self.number}.npz", stored, compressed=False)
         for number in workdirs.states(self.workdir)[:-KEPT]:
-            (self.workdir / f"run-{number}.npz").unlink()
+            if number not in {page["number"] for page in self.pages.values()}:
+                (self.workdir / f"run-{number}.npz").unlink()
+
+
+def empty(
+    kind: str, workdir: epath.Path, config: Mapping[str, Any], images: Mapping[str, Any]
+) -> Run:
+    """Returns a run without rows, of which a first run is an update.
+
+    Args:
+        kind: see `Run`.
+        workdir: folder of the run.
+        config: what is asked for.
+        images: content of its `images.json`; {} for embeddings.
+    """
+    none = np.zeros(0)
+    return Run(
+        kind=kind,
+        workdir=workdir,
+        number=0,
+        made_by="first",
+        config=config,
+        images=images,
+        results={},
+        columns=np.zeros(0, COLUMNS),
+        distances=none.astype(np.float32),
+        outliers=none.astype(bool),
+        linkage=np.empty((0, 4)),
+        placer=None,
+        next_label=0,
+        updates=-1,
+        store=None,
+        names=None,
+    )
+
+
+def reordered(run: Run, order: NDArray) -> Run:
+    """Returns a run of embeddings in memory, in the clusters of the tree, with its rows reordered.
+
+    Args:
+        run: the run, all of whose rows are described.
+        order: int `[n]`, the row of `run` that becomes each row.
+    """
+    if np.array_equal(order, np.arange(len(order))):
+        return run
+    assert isinstance(run.placer, ByTree)
+    placer = dataclasses.replace(
+        run.placer,
+        labels=run.placer.labels[order],
+        sample=np.argsort(order)[run.placer.sample],
+        leaves=run.placer.leaves[order],
+    )
+    names = None if run.names is None else tuple(run.names[row] for row in order.tolist())
+    changed: dict[str, Any] = {"placer": placer, "names": names}
+    for name in _BY_ROW:
+        values = getattr(run, name)
+        changed[name] = None if values is None else values[order]
+    return dataclasses.replace(run, **changed)
 
 
 def read(workdir: epath.PathLike, back: int = 0) -> Run:
@@ -608,7 +684,7 @@ def _read(workdir: epath.Path, number: int) -> Run:
         DamagedFile: a file is damaged, or that of the features is missing.
     """
     stored: dict[str, Any] = io.read_arrays(workdir / f"run-{number}.npz")
-    about = json.loads(stored.pop("about").item())
+    about = workdirs.checked_format(json.loads(stored.pop("about").item()), workdir)
     about["named"] = {int(cluster): name for cluster, name in about["named"]}
     about["held"] = frozenset(about["held"])
     about["away"] = tuple(about["away"])

@@ -10,11 +10,13 @@ from etils import epath
 
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError, short
-from cluster_jax.runs import changes, corrections, finish, page
+from cluster_jax.runs import changes, corrections, measured, page
 from cluster_jax.runs import run as records
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.changes import Ended
 from cluster_jax.runs.run import Run
+
+_CLUSTERS = ["label", "decided"]  # the columns that say in which clusters rows are
 
 
 def undo(workdir: epath.PathLike, *, with_report: bool = True) -> Ended:
@@ -38,7 +40,7 @@ def undo(workdir: epath.PathLike, *, with_report: bool = True) -> Ended:
     workdir = workdirs.of_run(checks.local(workdir))
     with workdirs.locked(workdir):
         numbers = workdirs.states(workdir)
-        if len(numbers) < 2:
+        if len(numbers) < 2 or numbers[-2] != numbers[-1] - 1:
             raise InputError(
                 f"{workdir} must have an update or corrections to take back; got none (the last "
                 f"{records.KEPT} states are kept)"
@@ -71,9 +73,8 @@ def correct(
 ) -> Ended:
     """Applies files of corrections and names; returns the message and values for `--json`.
 
-    Without files and names, only the outputs are written again. Corrections of the page of an older
-    state apply to the images that still exist. A later file of a page contains all corrections of
-    an earlier file of the same page, and replaces them.
+    Without files and names, only the outputs are written again. Files of one page are all applied,
+    also those of the page of an older state, see `corrections.carried`.
 
     Args:
         workdir: folder of a finished run.
@@ -101,10 +102,11 @@ def correct(
             if empty := [key for key in names if int(key) not in there]:
                 must = f"--name must name a {run.words[1]} that has {run.words[0]}s"
                 raise InputError(f"{must}; got {empty[0]}, which has none now")
-            run = dataclasses.replace(run, page=None)
         is_new = run.state != before.state or (run.columns != before.columns).any()
         if is_new:
-            run = finish.scored(finish.described(run))
+            # A name alone changes nothing that is measured.
+            is_moved = (run.columns[_CLUSTERS] != before.columns[_CLUSTERS]).any()
+            run = measured.measured(measured.described(run) if is_moved else run)
             run = dataclasses.replace(run, number=before.number + 1, made_by="corrections")
         else:
             run = before
@@ -123,21 +125,16 @@ def _apply(run: Run, said: dict[str, Any]) -> Run:
 
     Args:
         run: the newest state, perhaps with the decisions of earlier files, not yet written.
-        said: the content of the file, which is about `run` or one of its last written states.
+        said: the content of the file, which is about one of the last written states.
 
     Raises:
-        InputError: a correction is invalid, or is about another state.
+        InputError: a correction is invalid, see `corrections.carried`, or is about another state.
     """
-    if said["state"] == run.state:
-        return dataclasses.replace(corrections.corrected(run, said), page=run.state)
     for back in range(len(workdirs.states(run.workdir))):
         shown = records.read(run.workdir, back)
-        if shown.state == said["state"] == run.page:
-            now = corrections.corrected(shown, said)
-            return dataclasses.replace(now, page=shown.state, config=run.config)
         if shown.state == said["state"]:
-            now = corrections.corrected(run, corrections.carried(shown, run, said))
-            return dataclasses.replace(now, page=None)
+            now = said if shown.state == run.state else corrections.carried(shown, run, said)
+            return corrections.with_applied(corrections.corrected(run, now), shown, said)
     raise InputError(
         f"the corrections must be of one of the last states of {run.workdir}; got those of another "
         f"run, or of a state that is gone ({short(said['state'])}): open its page anew"

@@ -10,37 +10,33 @@ import dataclasses
 import hashlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import numbering, tree_fit
-from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.placing import ByTree
-from cluster_jax.core import checks, io
+from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import folder as image_files
 from cluster_jax.data import images
-from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.tables import Table
 from cluster_jax.encoding.embed import readable_images, readable_rows
-from cluster_jax.evaluation import clusters
-from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import ClusterOptions
 from cluster_jax.report import duplicates
-from cluster_jax.runs import changes, finish, page, photos, provenance, sources
+from cluster_jax.runs import changes, finish, measured, page, photos, provenance, sources
 from cluster_jax.runs import rows as embeddings
 from cluster_jax.runs import run as records
 from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.changes import Ended
+from cluster_jax.runs.next_state import Numbers, Step, find, next_state
 from cluster_jax.runs.run import COLUMNS, DEPARTED, Run
-from cluster_jax.training import build
-from cluster_jax.training.config import PhotosConfig, parse_config
+from cluster_jax.training.build import Inputs
+from cluster_jax.training.config import AnyConfig, PhotosConfig, parse_config
 
 
 class _Comparison(NamedTuple):
@@ -51,6 +47,7 @@ class _Comparison(NamedTuple):
             corrections. Its names are, of photos, absolute paths.
         known: int64 `[n]`, for each row of `run` its index among the m present ones, -1 if it is
             gone.
+        changed: bool `[n]`, rows of `run` that are there with other contents.
         new: int64, ascending, indices among the m present ones that `run` does not have.
         names: ids or absolute paths of the m present ones; None: they are numbered.
         facts: `[m]`, facts about the present ones, see `Run.facts`.
@@ -58,6 +55,7 @@ class _Comparison(NamedTuple):
 
     run: Run
     known: NDArray
+    changed: NDArray
     new: NDArray
     names: tuple[str, ...] | None
     facts: NDArray
@@ -74,11 +72,16 @@ class _Comparison(NamedTuple):
         facts[is_there] = self.facts[self.known[is_there]]
         return facts
 
+    @property
+    def embedded(self) -> NDArray:
+        """Indices among the present ones of which the run has no features: changed and new ones."""
+        return np.concatenate([self.known[self.changed], self.new])
+
     def joined(self, is_kept: NDArray) -> tuple[Run, NDArray]:
         """Returns the run with the rows that stay, and after them all new ones.
 
-        The new rows become the last ones of the store of features, which still lacks them, and have
-        no cluster yet. All else but names, facts and decisions about rows that leave is as before.
+        The features of changed and new rows become the last ones of the store, which still lacks
+        them. New rows have no cluster yet, and true labels of new rows are unknown.
 
         Args:
             is_kept: bool `[n]`, the rows of `run` that stay, also where they are not present.
@@ -89,21 +92,29 @@ class _Comparison(NamedTuple):
         """
         run = self.run
         old = np.flatnonzero(is_kept)
-        assert run.facts is not None
         assert run.store is not None
         names = None
         if self.names is not None and run.names is not None:
             places = zip(old.tolist(), self.known[old].tolist(), strict=True)
             known = (run.names[row] if i < 0 else self.names[i] for row, i in places)
             names = (*known, *(self.names[i] for i in self.new.tolist()))
+        columns = run.columns.copy()
+        n_changed = int(self.changed.sum())
+        columns["row"][self.changed] = len(run.store) + np.arange(n_changed)
         added = np.zeros(len(self.new), COLUMNS)
-        added["row"] = len(run.store) + np.arange(len(added))
+        added["row"] = len(run.store) + n_changed + np.arange(len(added))
         added["since"] = run.updates + 1
+        truth = None
+        if run.truth is not None:
+            truth = np.full(len(old) + len(added), -1, np.int32)
+            was_there = old < len(run.truth)
+            truth[: len(old)][was_there] = run.truth[old[was_there]]
         after = dataclasses.replace(
             run,
             names=names,
-            columns=np.concatenate([run.columns[old], added]),
+            columns=np.concatenate([columns[old], added]),
             facts=np.concatenate([self._facts_now[old], self.facts[self.new]]),
+            truth=truth,
             gone=np.concatenate([run.gone, _kept_decisions(run, old)]),
         )
         return after, old
@@ -112,7 +123,8 @@ class _Comparison(NamedTuple):
 def _compare(run: Run, names: Sequence[str] | None, facts: NDArray) -> _Comparison:
     """Compares the present photos or rows with a run, by contents and names.
 
-    Equal content under another name is the same photo; of embeddings it is another row.
+    Equal content under another name is the same photo. Of embeddings a row with an id is known by
+    the id alone, and a numbered row by its content.
 
     Args:
         run: the run before the update, with facts; its names are, of photos, absolute paths.
@@ -121,7 +133,10 @@ def _compare(run: Run, names: Sequence[str] | None, facts: NDArray) -> _Comparis
     """
     names = None if names is None else tuple(names)
     assert run.facts is not None
-    known = _matched(_keys(run.facts, run.names), _keys(facts, names))
+    if run.is_of_images or names is None or run.names is None:
+        known = _matched(_keys(run.facts, run.names), _keys(facts, names))
+    else:
+        known = _matched(run.names, names)
     if run.is_of_images:
         left = np.flatnonzero(known < 0)
         free = np.setdiff1d(np.arange(len(facts)), known)
@@ -143,7 +158,10 @@ def _compare(run: Run, names: Sequence[str] | None, facts: NDArray) -> _Comparis
         names=every,
         gone=run.gone[place < 0],
     )
-    return _Comparison(run, np.concatenate([known, back]), np.setdiff1d(new, back), names, facts)
+    known = np.concatenate([known, back])
+    assert run.facts is not None
+    changed = (run.facts["digest"] != facts["digest"][known]).any(axis=1) & (known >= 0)
+    return _Comparison(run, known, changed, np.setdiff1d(new, back), names, facts)
 
 
 def _keys(facts: NDArray, names: Sequence[str] | None = None) -> list[tuple[bytes, str]]:
@@ -221,18 +239,125 @@ def update_photos(
         _confirm(before, int((~is_kept).sum()), confirmed, "name the folder in which they are now")
         comparison, made, skipped = _embedded(comparison, inputs)
         after, old = comparison.joined(is_kept)
-        after = dataclasses.replace(after, skipped=(*inputs.dataset.skipped, *skipped))
-        after, dataset = _photos_now(after, comparison, old, inputs)
+        after = dataclasses.replace(after, config=inputs.config.values)
+        root = image_files.root(str(inputs.config.data.dir))
+        names = tuple(os.path.relpath(path, root) for path in after.names or ())
+        known = np.full(len(names), -1, np.int32) if after.truth is None else after.truth
+        truth, titles = sources.labels_of(inputs.config, names, known, before.label_names or ())
+        skipped = (*inputs.dataset.skipped, *skipped)
+        after = dataclasses.replace(
+            after, names=names, skipped=skipped, truth=truth, label_names=titles
+        )
         if not (refit or _differs(before, after)):
             return _unchanged(before, after, with_report=with_report)
         if not len(after.columns):
             raise InputError(f"PHOTOS must have an image that can be read; got none of {workdir}")
-        run, clustering = _updated(before, after, old, made, refit=refit)
-        inputs = inputs._replace(dataset=dataset)
-        seconds = time.perf_counter() - started
-        run = _scored_photos(run, inputs, clustering, seconds, _groups_before(before, run))
+        assert before.store is not None
+        after = dataclasses.replace(after, store=np.concatenate([before.store, made]))
+        numbers: Numbers = "refit" if refit else "kept"
+        run = _next_photos(before, after, old, numbers, started, inputs.dataset.ignored)
         stores.append(workdir, made)
-        return _write_next_state(before, run, with_report=with_report, refit=refit)
+        run = write_next(before, run, with_report=with_report)
+        return changes.words(run, refit=refit), changes.values(run, refit=refit)
+
+
+def cluster_again(before: Run, config: AnyConfig, *, with_report: bool) -> Run:
+    """Returns the next state of a run of photos by another section `eval`, after writing it.
+
+    The photos are those of the run, of which no file is read. Clusters of which most photos are the
+    same keep their numbers and names.
+
+    Args:
+        before: the newest state of the run, whose folder is locked.
+        config: the config; all but the section `eval` is that of the run.
+        with_report: whether the page is written; if not, an existing page is removed.
+    """
+    started = time.perf_counter()
+    values = {**before.config, **{key: config.values[key] for key in workdirs.AFTER_TRAINING}}
+    after = dataclasses.replace(before, config=values)
+    old = np.arange(len(before.columns))
+    ignored = before.results["provenance"]["files_ignored"].items()
+    run = _next_photos(before, after, old, "other", started, ignored)
+    return write_next(before, run, with_report=with_report)
+
+
+def with_number(workdir: epath.PathLike, n_clusters: int, *, with_report: bool = True) -> Ended:
+    """Clusters a run into another number of clusters; returns the message and values for `--json`.
+
+    The photos or rows are those of the run. Clusters of which most are the same keep their numbers
+    and names, and what a person has decided about rows of these holds.
+
+    Args:
+        workdir: folder of a finished run that can be updated.
+        n_clusters: number of clusters.
+        with_report: whether the page is written; if not, an existing page is removed.
+
+    Raises:
+        InputError: the run cannot be updated, has fewer different rows, or another process uses
+            the workdir; no state was written.
+    """
+    workdir = workdirs.of_run(checks.local(workdir))
+    checks.whole("--n-clusters", n_clusters, 1)
+    with workdirs.locked(workdir):
+        before = records.read(workdir)
+        if before.is_of_images:
+            values = _photos_config(before).values
+            values = {**values, "eval": {**values["eval"], "n_clusters": n_clusters}}
+            run = cluster_again(before, parse_config(values), with_report=with_report)
+        else:
+            _row_options(before)
+            after = dataclasses.replace(before, config={**before.config, "n_clusters": n_clusters})
+            run = _next_rows(before, after, np.arange(len(before.columns)), Step("other"))
+            run = write_next(before, run, with_report=with_report)
+        return changes.words(run, refit=True), changes.values(run, refit=True)
+
+
+def _next_rows(before: Run, after: Run, old: NDArray, step: Step) -> Run:
+    """Returns the next state of a run of embeddings with its results.
+
+    Args:
+        before: the state before.
+        after: see `next_state.next_state`, like `old`.
+        old: int `[l]`.
+        step: see `next_state.Step`.
+    """
+    x = after.all_features
+    run = next_state(before, after, old, x, step, find(after, old, x, step))
+    results = {**run.results, "metrics": {}}
+    results["provenance"] = {
+        **{**results["provenance"], "rows": len(x)},
+        **provenance.environment(),
+    }
+    return measured.measured(dataclasses.replace(run, results=results))
+
+
+def _next_photos(
+    before: Run,
+    after: Run,
+    old: NDArray,
+    numbers: Numbers,
+    started: float,
+    ignored: Iterable[tuple[str, int]],
+) -> Run:
+    """Returns the next state of a run of photos with its results; no photo is read.
+
+    Args:
+        before: the state before.
+        after: see `next_state.next_state`, like `old`.
+        old: int `[l]`.
+        numbers: see `next_state.Step`.
+        started: what `time.perf_counter` returned when the command began.
+        ignored: see `data.images.Dataset`.
+    """
+    config = parse_config(after.config)
+    assert after.store is not None
+    dataset = photos.of_run(after)._replace(labels=after.truth, label_names=after.label_names)
+    dataset = dataset._replace(ignored=tuple(ignored))
+    features = {workdirs.TRAIN_EMBEDDING: {"backbone": after.store[after.columns["row"]]}}
+    made = finish.embedded(Inputs(config, dataset, None), features, _groups_before(before, after))
+    run, clustering = finish.clustered(made, before, after, old, numbers)
+    run = finish.complete(made, run, clustering, seconds=time.perf_counter() - started)
+    return _with_suggestions(before, run)
 
 
 def _photos_config(run: Run) -> PhotosConfig:
@@ -257,7 +382,7 @@ def _photos_config(run: Run) -> PhotosConfig:
 
 def _compare_photos(
     run: Run, more: Sequence[str], gone: Sequence[str], exclude: Sequence[str]
-) -> tuple[build.Inputs[PhotosConfig], _Comparison, NDArray]:
+) -> tuple[Inputs[PhotosConfig], _Comparison, NDArray]:
     """Compares the photos that are in the folders of a run now, and in others, with the run.
 
     Args:
@@ -292,7 +417,7 @@ def _compare_photos(
 
 
 def _embedded(
-    comparison: _Comparison, inputs: build.Inputs[PhotosConfig]
+    comparison: _Comparison, inputs: Inputs[PhotosConfig]
 ) -> tuple[_Comparison, NDArray, tuple[tuple[str, str], ...]]:
     """Embeds the photos that are new.
 
@@ -314,64 +439,14 @@ def _embedded(
     return comparison, rows["backbone"], readable_images(fresh, made).skipped
 
 
-def _photos_now(
-    after: Run, comparison: _Comparison, old: NDArray, inputs: build.Inputs[PhotosConfig]
-) -> tuple[Run, Dataset]:
-    """Returns the updated run with the new config, and its photos as a data set in the same order.
+def _with_suggestions(before: Run, run: Run) -> Run:
+    """Returns an updated run in which clusters keep the suggested names that they had.
 
-    Names are relative to the folder of the new config.
-
-    Args:
-        after: the run with the photos of now, whose names are absolute paths.
-        comparison: see `_compare_photos`, without unreadable photos.
-        old: int `[l]`, indices in `comparison.run` of the photos that stay.
-        inputs: the photos that are there.
+    With each new photo, others would come first.
     """
-    root = image_files.root(str(inputs.config.data.dir))
-    names = tuple(os.path.relpath(path, root) for path in after.names or ())
-    before = comparison.run
-    known = np.full(len(names), -1, np.int32)
-    if before.truth is not None:  # Those of photos that have returned are not known.
-        stayed = np.flatnonzero(old < len(before.truth))
-        known[stayed] = before.truth[old[stayed]]
-    truth, label_names = sources.labels_of(inputs.config, names, known, before.label_names or ())
-    after = dataclasses.replace(after, names=names, config=inputs.config.values)
-    after = dataclasses.replace(after, truth=truth, label_names=label_names)
-    dataset = photos.of_run(after)._replace(labels=after.labels_for_scores, label_names=label_names)
-    return after, dataset._replace(ignored=inputs.dataset.ignored)
-
-
-def _scored_photos(
-    run: Run,
-    inputs: build.Inputs[PhotosConfig],
-    clustering: Clustering,
-    seconds: float,
-    groups: NDArray,
-) -> Run:
-    """Returns an updated run of photos with results and duplicates.
-
-    Suggested names of clusters that had some before stay.
-
-    Args:
-        run: the updated run.
-        inputs: its photos.
-        clustering: a new clustering of its rows, whose clusters are replaced by those of `run`.
-        seconds: seconds that the update took so far.
-        groups: see `_groups_before`.
-    """
-    assert run.store is not None
-    named = run.results.get("suggested_names") or {}
-    dataset = inputs.dataset
-    embedding = {"backbone": run.store[run.columns["row"]]}
-    features = {workdirs.TRAIN_EMBEDDING: embedding}
-    clustering = _own_clusters(run, clustering)
-    started = time.perf_counter()
-    repeated = finish.find_duplicates(dataset, embedding["backbone"], groups)
-    found = finish.Found(inputs, features, dataset, embedding, clustering, repeated, started)
-    run = finish.complete(found, run, seconds=seconds)
+    earlier = before.results.get("suggested_names") or {}
     suggested = run.results["suggested_names"] or {}
-    # Those of a known group stay: with each new photo, others would come first.
-    suggested = {str(key): named.get(str(key), words) for key, words in suggested.items()}
+    suggested = {str(key): earlier.get(str(key), words) for key, words in suggested.items()}
     return dataclasses.replace(run, results={**run.results, "suggested_names": suggested or None})
 
 
@@ -397,17 +472,17 @@ def update_rows(
 ) -> Ended:
     """Updates a run to the rows that exist now; returns the message and values for `--json`.
 
-    A row is known if its id and its vector are those of a row of the run; numbered rows are known
-    by their vectors alone. Rows of the run that the table lacks leave. A row whose vector has
-    changed is a new row under the old id. Scores that need labels are None after an update. If
-    there is no change, no state is added.
+    A row is known by its id; numbered rows are known by their vectors. Rows of the run that the
+    table lacks leave. A row whose vector has changed stays in its cluster, if the clusters do not
+    part it from that, and as a person has decided. The tables are in the order of `table`. Scores
+    by labels are of the rows whose label is known. If there is no change, no state is added.
 
     Args:
         workdir: folder of a finished run of embeddings in memory, with the clusters of the tree.
         table: the rows; None: those of the run.
         add: whether the rows of the run that the table lacks stay.
         refit: whether all rows are clustered anew, and matched to the old clusters.
-        confirmed: whether more than half of the rows may leave.
+        confirmed: whether more than half of the rows may leave or change.
         with_report: whether the page is written; if not, and the run changes, an existing page is
             removed.
 
@@ -428,15 +503,23 @@ def update_rows(
             asked = set(comparison.names or ())
             is_kept |= np.array([name not in asked for name in names], bool)
         do = "give the file that has all rows, or --add for new ones"
-        _confirm(before, int((~is_kept).sum()), confirmed, do)
+        _confirm(before, int((~is_kept | comparison.changed).sum()), confirmed, do)
         after, old = comparison.joined(is_kept)
+        order = np.arange(len(after.columns))
+        if not add and table is not None:
+            order = np.argsort(np.concatenate([comparison.known[old], comparison.new]))
         if not (refit or _differs(before, after)):
-            return _unchanged(before, before, with_report=with_report)
-        made = embeddings.rows_of(values[comparison.new].astype(x.dtype), options)
-        run, clustering = _updated(before, after, old, made, refit=refit)
-        run = _scored_rows(run, clustering, options)
+            return _unchanged(before, records.reordered(after, order), with_report=with_report)
+        made = embeddings.rows_of(values[comparison.embedded].astype(x.dtype), options)
+        assert before.store is not None
+        after = dataclasses.replace(after, store=np.concatenate([before.store, made]))
+        changed = np.zeros(len(after.columns), bool)
+        changed[: len(old)] = comparison.changed[old]
+        step = Step("refit" if refit else "kept", changed=changed)
+        run = records.reordered(_next_rows(before, after, old, step), order)
         stores.append(workdir, made)
-        return _write_next_state(before, run, with_report=with_report, refit=refit)
+        run = write_next(before, run, with_report=with_report)
+        return changes.words(run, refit=refit), changes.values(run, refit=refit)
 
 
 def _row_options(run: Run) -> ClusterOptions:
@@ -458,8 +541,8 @@ def _row_options(run: Run) -> ClusterOptions:
 def _compare_rows(run: Run, values: NDArray, table: Table | None) -> _Comparison:
     """Compares rows `[m, d]` of a table with a run.
 
-    A row is known if the run has a row of the same id and the same vector. If the rows of the run
-    are numbered, the vector alone decides, and ids of the table are ignored. Any other row is new.
+    A row is known if the run has a row of the same id. If the rows of the run are numbered, the
+    vector alone decides, and ids of the table are ignored. Any other row is new.
 
     Args:
         run: before.
@@ -485,27 +568,6 @@ def _compare_rows(run: Run, values: NDArray, table: Table | None) -> _Comparison
     return _compare(run, names, embeddings.digests(values))
 
 
-def _scored_rows(run: Run, clustering: Clustering, options: ClusterOptions) -> Run:
-    """Returns an updated run of embeddings with results, and without true labels.
-
-    Args:
-        run: the updated run.
-        clustering: a new clustering of its rows, whose clusters are replaced by those of `run`.
-        options: how the rows were clustered.
-    """
-    x = run.all_features
-    results = dict(run.results)
-    clustering = _own_clusters(run, clustering)
-    metric = str(options.metric)
-    clustering = clusters.scored(x, clustering, None, metric, run.config["seed"])
-    results["metrics"] = {options.method: clustering.metrics}
-    results["provenance"] = {
-        **{**results["provenance"], "rows": len(x), "labels_used_for": []},
-        **provenance.environment(),
-    }
-    return dataclasses.replace(run, results=io.plain(results), truth=None)
-
-
 def _differs(before: Run, after: Run) -> bool:
     """Returns whether a photo or row is new, gone, renamed or changed."""
     is_same = np.array_equal(after.columns["row"], before.columns["row"])
@@ -515,21 +577,23 @@ def _differs(before: Run, after: Run) -> bool:
 def _unchanged(before: Run, run: Run, *, with_report: bool) -> Ended:
     """Returns the message and values of an update without a change of photos or rows.
 
-    A new place of the photos, what is away, and facts about files into which something was written
-    are stored in the state, whose number stays. Outputs that a killed process has left behind are
-    written again.
+    A new place of the photos, what is away, another order of rows, and facts about files into which
+    something was written are stored in the state, whose number stays. Outputs that a killed process
+    has left behind are written again.
 
     Args:
         before: the newest written state.
-        run: the same state, perhaps with another `config`, `facts`, `away` and `skipped`.
+        run: the same state, perhaps with another `config`, `facts`, `away`, `skipped` and order.
         with_report: whether the page is among the outputs that are written again.
     """
     assert run.facts is not None
     assert before.facts is not None
     is_of_now = (run.config, run.away) == (before.config, before.away)
     is_of_now &= np.array_equal(run.facts, before.facts)
+    is_of_now &= run.names == before.names
     if not is_of_now:
         page.publish(run, with_report=(run.workdir / workdirs.REPORT).exists())
+        changes.write_last(run)
     elif not page.is_published(run, with_report=with_report):
         # A kill came between the state and its outputs, or outputs were deleted.
         changes.write_last(run)
@@ -540,59 +604,6 @@ def _unchanged(before: Run, run: Run, *, with_report: bool) -> Ended:
         lines.append(f"They are in {image_files.shown(run.config['data']['dir'])} from now on.")
     text = "\n".join(lines)
     return text, changes.values(dataclasses.replace(run, events=(), changes={}), refit=False)
-
-
-def _updated(
-    before: Run, after: Run, old: NDArray, made: NDArray, *, refit: bool
-) -> tuple[Run, Clustering]:
-    """Returns the updated run, whose clusters keep their numbers, and a new clustering of its rows.
-
-    Args:
-        before: the newest written state.
-        after: the run with the rows of now, see `_Comparison.joined`, which also returns `old`.
-        old: int `[l]`, indices of the rows that stay.
-        made: float `[m, d]`, features of the m new rows, in their order in `after`.
-        refit: whether all rows are clustered anew, and matched to the known clusters.
-    """
-    n_old = len(old)
-    columns = after.columns
-    label, since, apart = (columns[name][:n_old].copy() for name in ("label", "since", "apart"))
-    living = numbering.State(label, since, apart, after.next_label, after.updates)
-    is_fixed = columns["decided"] | np.isin(columns["label"], list(after.held))
-    is_fixed[n_old:] = False
-    assert before.store is not None
-    after = dataclasses.replace(
-        after,
-        store=np.concatenate([before.store, made]),
-        updates=after.updates + 1,
-        points=None,
-        probabilities=None,
-    )
-    x = after.all_features
-    clustering = clusters.find(x, after.options, seed=after.config["seed"])
-    assert clustering.tree is not None
-    state = tree_fit.numbered(living, x, clustering.tree, is_fixed[:n_old])
-    told = state.events
-    if refit:
-        state = numbering.refit(state, clustering.tree.labels, is_fixed)
-        told += state.events
-    columns["label"] = state.ids
-    columns["apart"] = state.apart
-    columns["found"] = np.where(columns["decided"], columns["found"], state.ids)
-    born = {event.id for event in told if event.kind == numbering.EMERGED}
-    had = before.labels
-    stayed = had[old[old < len(had)]]
-    placer = finish.placer_of(clustering, x, after.options, of_images=after.is_of_images)
-    assert isinstance(placer, ByTree)
-    after = dataclasses.replace(
-        after,
-        next_label=state.next_id,
-        events=numbering.events(stayed, state.ids, born, had=had),
-        placer=dataclasses.replace(placer, labels=state.ids.copy()),
-        tree=clustering.tree.linkage,
-        probabilities=clustering.tree.membership.probabilities,
-    )
-    return finish.described(after), clustering
 
 
 def _kept_decisions(run: Run, kept: NDArray) -> NDArray:
@@ -620,45 +631,22 @@ def _kept_decisions(run: Run, kept: NDArray) -> NDArray:
 def _digests_of_departed(run: Run, facts: NDArray, names: Sequence[str] | None) -> list[bytes]:
     """Returns digests by which images or rows are known again when they return.
 
-    They are of the content, and of rows with ids of content and id.
+    They are of the content, and of rows with ids of the id.
     """
-    contents = [digest.tobytes() for digest in facts["digest"]]
     if run.is_of_images or names is None:
-        return contents
-    ids = (name.encode("utf-8", "surrogateescape") for name in names)
-    return [hashlib.sha256(c + key).digest() for c, key in zip(contents, ids, strict=True)]
+        return [digest.tobytes() for digest in facts["digest"]]
+    return [hashlib.sha256(name.encode("utf-8", "surrogateescape")).digest() for name in names]
 
 
-def _own_clusters(run: Run, clustering: Clustering) -> Clustering:
-    """Returns a clustering of the rows of a run, with the clusters of the run as its own."""
-    labels = run.labels
-    real = labels[(labels != NO_CLUSTER) & ~run.outliers]
-    counts = {"n_large": len(np.unique(real)), "outliers": int(run.outliers.sum())}
-    return clustering._replace(
-        metrics={**clustering.metrics, **counts},
-        cluster_labels=labels.astype(np.int32),
-        distances=run.distances,
-        outliers=run.outliers,
-        membership=run.membership,
-    )
-
-
-def _write_next_state(before: Run, run: Run, *, with_report: bool, refit: bool) -> Ended:
-    """Writes the next state of a run, the table of changes and the outputs.
+def write_next(before: Run, run: Run, *, with_report: bool) -> Run:
+    """Returns the next state of a run, after writing it with its table of changes and its outputs.
 
     Args:
         before: the newest written state.
-        run: the updated run, not yet numbered.
+        run: the next one, not yet numbered.
         with_report: whether the page is written; if not, an existing page is removed.
-        refit: whether all rows were clustered anew, for the message.
-
-    Returns:
-        The message, and the values for `--json`.
     """
-    if run.is_corrected:
-        run = finish.scored(run)
-    run = dataclasses.replace(run, number=before.number + 1, made_by="update", page=None)
+    run = dataclasses.replace(run, number=before.number + 1, made_by="update")
     table = changes.table(before, run)
     run = dataclasses.replace(run, changes=collections.Counter(table["change"]))
-    page.publish(run, with_report=with_report, changed=table)
-    return changes.words(run, refit=refit), changes.values(run, refit=refit)
+    return page.publish(run, with_report=with_report, changed=table)

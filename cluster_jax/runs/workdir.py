@@ -26,6 +26,7 @@ ASSIGNMENTS = "assignments.csv"
 REPORT = "report.html"
 DUPLICATES, CHANGES = "duplicates.csv", "changes.csv"
 STATE = re.compile(r"run-([0-9]+)\.npz")  # a state of a finished run, see `run.Run`
+FORMAT = 2  # of the files of a state; any change of their fields changes it
 _OF_OLDER_VERSIONS = ("clusters.npz", "clusterer.npz")
 WEIGHTS = "weights_sha256"  # in images.json: of a pretrained network that is not trained
 # Embeddings of the training images, of held-out test images, and of the training images by the
@@ -250,7 +251,20 @@ def about(workdir: epath.PathLike) -> dict[str, Any] | None:
     except Exception as error:  # zipfile and zlib have errors of their own.
         otherwise = after_damage(workdir, numbers)
         raise io.DamagedFile(path, "its arrays cannot be read", otherwise) from error
+    values = checked_format(values, workdir)
     return {**values, "config": with_located(values["config"], workdir, values.get("images", {}))}
+
+
+def checked_format(values: dict[str, Any], workdir: epath.Path) -> dict[str, Any]:
+    """Returns the JSON values of a state without "format", the version of its fields.
+
+    Raises:
+        InputError: the format is that of another version of the package.
+    """
+    form = values.pop("format", None)
+    if form != FORMAT:
+        raise older_version(workdir, f"format {form}, not {FORMAT}", "another")
+    return values
 
 
 def after_damage(workdir: epath.Path, numbers: list[int], back: int = 0) -> str:
@@ -495,14 +509,16 @@ def outputs(workdir: epath.Path) -> dict[str, str]:
     return {key: str(workdir / name) for key, name in files.items() if (workdir / name).exists()}
 
 
-def older_version(workdir: epath.PathLike, reason: object = None) -> InputError:
+def older_version(
+    workdir: epath.PathLike, reason: object = None, version: str = "an older"
+) -> InputError:
     """Returns the error for a workdir that an older version of the package wrote; raises nothing.
 
-    `reason` is what cannot be read there, for the message.
+    `reason` is what cannot be read there, for the message, and `version` which version wrote it.
     """
     because = "" if reason is None else f" ({reason})"
     return InputError(
-        f"{workdir} was written by an older version of cluster_jax{because}; choose another "
+        f"{workdir} was written by {version} version of cluster_jax{because}; choose another "
         "folder to run it again, or use that version"
     )
 

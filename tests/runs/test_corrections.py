@@ -13,8 +13,9 @@ from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.images import FACTS
 from cluster_jax.report import duplicates
-from cluster_jax.runs import corrections, page
+from cluster_jax.runs import corrections, page, states
 from cluster_jax.runs import run as records
+from cluster_jax.runs import workdir as workdirs
 from tests import toy
 from tests.report.test_report import Page, points_of
 from tests.rows import every_row
@@ -236,24 +237,60 @@ def test_the_command(run, capsys, refused):
     assert "run-2.npz" not in now
 
 
-def test_later_files_of_a_page_have_all_of_the_earlier_ones(run):
-    """The page stays open and saves again: what was taken back on it is taken back."""
+def test_a_page_is_saved_from_and_applied_many_times(run):
+    """It stays open, and each file has all that was decided on it before."""
     state = records.read(run).state
-    saved = [
-        {"new": {"a": "cats"}, "labels": {"0": "a"}, "wrong": [1]},
-        {"new": {"a": "cats"}, "labels": {"0": "a", "2": "a"}},
-        {"new": {"a": "tigers"}, "labels": {"0": "a"}, "merges": [[2, 1]]},
+    said = {"new": {"a": "cats"}, "labels": {"0": "a"}, "merges": [], "names": {}}
+    for i in range(1, 14):
+        said["labels"][str(i)] = "a"
+        if i == 6:
+            said["merges"].append([2, 1])
+        if i == 9:
+            said["names"]["0"] = "birds"
+        after = correct(run, save(run, "c.json", state, **said), "--quiet")
+        correct(run, "--name=3=tigers")
+    assert after.labels[:15].tolist() == [3] * 14 + [0]
+    assert dict(after.named) == {0: "birds", 3: "tigers"}, "the name that was given since stays"
+    assert set(after.labels) == {0, 1, 3}
+    # The state of the page is kept beside the last eight, to which an undo goes back.
+    assert len(workdirs.states(run)) == records.KEPT + 1
+    for _ in range(records.KEPT - 1):
+        update.main([f"--workdir={run}", "--undo", "--report=no", "--quiet"])
+    with pytest.raises(InputError, match="must have an update or corrections to take back"):
+        states.undo(run)
+
+
+@every_row(
+    ("one", "other", "message"),
+    [
+        ({"labels": {"3": 1}}, {"labels": {"3": 2}}, "got row 3, which a person has decided to be"),
+        ({"wrong": [3]}, {"right": [3]}, "got row 3, which a .* decided to be in no cluster"),
+        ({"names": {"1": "x"}}, {"names": {"1": "y"}}, "got 'y' for cluster 1, .* called 'x'"),
+        ({"merges": [[2, 1]]}, {"labels": {"3": 2}}, "cluster 2 must have more than half of the"),
+    ],
+)
+def test_two_files_of_one_page_are_both_applied(first, tmp_path, one, other, message):
+    """In one command, one after the other, and twice; where they contradict, the second is not."""
+    run = shutil.copytree(first, tmp_path / "run")
+    state = records.read(run).state
+    files = [
+        save(run, "one.json", state, names={"0": "cats"}, labels={"5": 1}),
+        save(run, "two.json", state, new={"a": "dogs"}, labels={"7": "a"}, wrong=[59]),
     ]
-    for i, said in enumerate(saved):
-        after = correct(run, save(run, f"{i}.json", state, **said))
-    assert after.labels[:3].tolist() == [3, 0, 0]
-    assert (dict(after.named), after.next_label, set(after.labels)) == ({3: "tigers"}, 4, {0, 1, 3})
-    # So they do in one command, and a name that was given since stays.
+    both = correct(run, *files)
+    assert both.labels[[5, 7, 59]].tolist() == [1, 3, -1]
+    assert dict(both.named) == {0: "cats", 3: "dogs"}
     update.main([f"--workdir={run}", "--undo"])
-    flags = [save(run, f"{i}.json", state, **said) for i, said in enumerate(saved)]
-    assert correct(run, *flags).state == after.state
-    correct(run, "--name=0=birds")
-    assert correct(run, flags[0]).named[0] == "birds"
+    for file in (*files, *files):
+        after = correct(run, file)
+    assert (after.state, after.number) == (both.state, 3)
+    run = shutil.copytree(first, tmp_path / "again")
+    correct(run, save(run, "one.json", state, **one))
+    before = digests(run)
+    save(run, "two.json", state, **other)
+    with pytest.raises(InputError, match=message):
+        states.correct(run, [tmp_path / "two.json"])
+    assert digests(run) == before
 
 
 def test_a_file_that_decides_nothing_is_told_so(run, capsys):
@@ -273,19 +310,3 @@ def test_a_state_that_cannot_be_written_changes_nothing(run, monkeypatch, refuse
     monkeypatch.setattr(io, "write_arrays", failing)
     assert "disk full" in refused(command.main, str(run), flag, code=1)
     assert digests(run) == before
-
-
-def test_later_files_of_a_page_after_another_change(run):
-    """A cluster that the page has made is made once, and has the name that it was given since."""
-    state = records.read(run).state
-    first = {"new": {"a": "old"}, "labels": {"0": "a", "1": "a"}}
-    made = int(correct(run, save(run, "a.json", state, **first)).labels[0])
-    correct(run, f"--name={made}=newer")
-    more = {**first, "labels": {**first["labels"], "2": "a"}}
-    for _ in range(2):  # Once is as good as twice.
-        after = correct(run, save(run, "b.json", state, **more))
-    assert after.labels[:3].tolist() == [made] * 3
-    assert after.named[made] == "newer"
-    correct(run, save(run, "c.json", merges=[[made, 0]]))
-    after = correct(run, save(run, "a.json", state, **first))
-    assert after.labels[:3].tolist() == [0] * 3

@@ -1,0 +1,337 @@
+"""The next state of a run, given what is there now: one path for first runs and for all others.
+
+A first run is an update of an empty run. An update, a refit, another number of clusters and the end
+of a training differ only in which rows there are, and in which rule numbers the clusters that are
+found.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cluster_jax.clustering import numbering, placing, tree_fit
+from cluster_jax.clustering.base import NO_CLUSTER
+from cluster_jax.clustering.placing import ByTree, Placing, Voters
+from cluster_jax.clustering.tree_fit import TreeFit
+from cluster_jax.core import arrays
+from cluster_jax.core.arrays import Rows
+from cluster_jax.data.arrays import Shards
+from cluster_jax.evaluation import clusters
+from cluster_jax.evaluation.clusters import Clustering
+from cluster_jax.runs import measured
+from cluster_jax.runs.run import COLUMNS, Run
+
+# What `fit` of a run keeps of the metrics of a clustering: not what `measured` counts.
+_COUNTED = ("n_large", "outliers")
+
+
+Numbers = Literal["kept", "refit", "other"]
+
+
+class Step(NamedTuple):
+    """How the clusters of a state get their numbers.
+
+    Attributes:
+        numbers: "kept": rows keep their clusters, see `clustering.numbering`; "refit": all rows get
+            the clusters that are found, which have the numbers of those of which they are the same,
+            and only rows stay that a person has decided about or whose cluster a person has named,
+            merged or made; "other": as "refit", but such a row stays only if its cluster does, so
+            that there are as many clusters as are asked for.
+        originals: int `[m]`, the row that each row is a known copy of, or itself; None: there are
+            no known copies.
+        changed: bool `[n]`, old rows whose features are new; None: there are none.
+        progress: called with one line of text at each step.
+    """
+
+    numbers: Numbers = "kept"
+    originals: NDArray | None = None
+    changed: NDArray | None = None
+    progress: Callable[[str], None] = lambda text: None
+
+
+def with_rows(run: Run, count: int) -> Run:
+    """Returns a run with `count` more rows, the last ones of its store, without clusters yet."""
+    added = np.zeros(count, COLUMNS)
+    added["row"] = (0 if run.store is None else len(run.store)) + np.arange(count)
+    added["since"] = run.updates + 1
+    return dataclasses.replace(run, columns=np.concatenate([run.columns, added]))
+
+
+def find(after: Run, old: NDArray, x: Rows, step: Step) -> Clustering:
+    """Returns the clusters of the rows that are there now, as the run asks for them.
+
+    If rows have left, and fewer different ones are there than clusters were asked for, so many are
+    found.
+
+    Args:
+        after: see `next_state`, like `old` and `x`.
+        old: int `[l]`.
+        x: features `[m, d]`.
+        step: the known copies, and how the clusters get their numbers.
+    """
+    options = after.options
+    if options.n_clusters is not None and len(old) and step.numbers != "other":
+        n_distinct = len(np.unique(np.asarray(x), axis=0))
+        options = dataclasses.replace(options, n_clusters=min(options.n_clusters, n_distinct))
+    return clusters.find(
+        x,
+        options,
+        seed=after.config["seed"],
+        originals=step.originals,
+        shown=after.shown if isinstance(x, Shards) else None,
+        progress=step.progress,
+    )
+
+
+def next_state(
+    before: Run, after: Run, old: NDArray, x: Rows, step: Step, clustering: Clustering
+) -> Run:
+    """Returns the state of the rows that are there now.
+
+    Clusters, their numbers, and everything that follows from them are new; results and the map are
+    missing.
+
+    Args:
+        before: the state before, perhaps an empty one. A number is never used for two clusters.
+        after: `before` with the n rows of now: first old ones with their clusters, then new ones.
+        old: int `[l]`, ascending, which rows of `before` the old ones are; an index from the size
+            of `before` on is that of a row that had left and has returned.
+        x: features `[m, d]` of the rows that are clustered: all n, or `after.shown` of a training
+            with known classes. Of rows that are read in blocks `after.shown` is only described.
+        step: how the clusters get their numbers.
+        clustering: the clusters of the m rows, see `find`.
+    """
+    found = clustering.cluster_labels if clustering.all_labels is None else clustering.all_labels
+    is_whole = clustering.all_labels is not None
+    rows = np.arange(len(after.columns)) if is_whole else after.rows
+    state, held, decided = _numbered(after, rows, len(old), x, clustering, step)
+    columns = after.columns.copy()
+    columns["label"] = NO_CLUSTER
+    columns["label"][rows] = state.ids
+    columns["apart"][rows] = state.apart
+    columns["decided"] = decided
+    if step.numbers != "other" or not len(old):
+        columns["earlier"] = columns["label"]
+    columns["found"] = np.where(decided, columns["found"], columns["label"])
+    born = {event.id for event in state.events if event.kind == numbering.EMERGED}
+    had = before.labels
+    stayed = had[old[old < len(had)]]
+    fit = {name: value for name, value in clustering.metrics.items() if name not in _COUNTED}
+    is_same = np.array_equal(found, state.ids)
+    after = dataclasses.replace(
+        after,
+        columns=columns,
+        held=held,
+        next_label=state.next_id,
+        updates=state.updates,
+        events=numbering.events(stayed, columns["label"], born, had=had) if len(had) else (),
+        fit={**fit, "is_shown": is_same or _are_same(found, state.ids)},
+        tree=None if clustering.tree is None else clustering.tree.linkage,
+    )
+    return _with_clusters(after, x, clustering, is_found=is_same and not decided.any())
+
+
+def _with_clusters(run: Run, x: Rows, clustering: Clustering, *, is_found: bool) -> Run:
+    """Returns a state with its placer, and what is described of its clusters.
+
+    Args:
+        run: the state, whose clusters have their numbers.
+        x: see `next_state`.
+        clustering: the clusters that were found.
+        is_found: whether the clusters of the state are those, with the same numbers.
+    """
+    rows = x[run.rows] if isinstance(x, Shards) else np.asarray(x)
+    placer = placer_of(clustering, rows, run)
+    if not is_found and isinstance(placer, ByTree):
+        placer = dataclasses.replace(placer, labels=run.labels.copy())
+    points = clustering.points
+    sure = (None, None, None) if clustering.membership is None else clustering.membership[1:]
+    run = dataclasses.replace(
+        run,
+        placer=placer,
+        distances=clustering.distances,
+        outliers=clustering.outliers,
+        linkage=clustering.linkage(rows),
+        points=points.astype(np.float32) if points.size else None,
+        probabilities=sure[0],
+        second_labels=sure[1],
+        second_probabilities=sure[2],
+        shares=None,
+    )
+    tree = clustering.tree
+    if tree is not None and isinstance(x, Shards):
+        run = dataclasses.replace(run, shares=tree.membership.probabilities)
+    return run if is_found else measured.described(run)
+
+
+def placer_of(clustering: Clustering, x: NDArray, run: Run) -> Placing | None:
+    """Returns what assigns new images or rows to clusters; None if a map of t-SNE was clustered.
+
+    New images are compared with all images of the run, which it stores anyway; new rows with those
+    that the tree keeps.
+
+    Args:
+        clustering: the clusters.
+        x: float `[m, d]`, the rows that `clustering` describes; of images unit rows.
+        run: the run, for the options, with a metric.
+    """
+    tree = clustering.tree
+    options = run.options
+    metric = str(options.metric)
+    if tree is not None and not run.is_of_images:
+        return tree.placer
+    distinct = rows = arrays.normalize_rows(x) if metric == "cosine" else x
+    if tree is not None and len(x) <= tree_fit.MAX_ROWS:
+        distinct = rows[tree.sample]  # Of copies one counts.
+    known = Voters(rows, metric, placing.novelty_threshold(distinct, metric))
+    return clusters.clusterer(clustering, known, options)
+
+
+def _numbered(
+    after: Run, rows: NDArray, n_old: int, x: Rows, clustering: Clustering, step: Step
+) -> tuple[numbering.State, frozenset[int], NDArray]:
+    """Returns the clusters of rows with their numbers, `Run.held`, and "decided" of all rows.
+
+    Args:
+        after: see `next_state`.
+        rows: int `[m]`, ascending, the rows that were clustered.
+        n_old: number of rows of `after` that are old.
+        x: see `next_state`.
+        clustering: the clusters of the m rows.
+        step: see `next_state`.
+    """
+    found = clustering.cluster_labels if clustering.all_labels is None else clustering.all_labels
+    decided = after.columns["decided"]
+    if not n_old:
+        state = numbering.start(found)
+        next_id = after.next_label + state.next_id
+        ids = np.where(state.ids == NO_CLUSTER, NO_CLUSTER, state.ids + after.next_label)
+        return state._replace(ids=ids, next_id=next_id), after.held, decided
+    labels = after.labels.copy()
+    labels[n_old:] = numbering.NEW
+    known = numbering.State(
+        labels[rows],
+        after.columns["since"][rows],
+        after.columns["apart"][rows],
+        after.next_label,
+        after.updates,
+    )
+    is_fixed = (decided | np.isin(labels, list(after.held)))[rows]
+    if step.numbers == "kept" and clustering.tree is not None:
+        n_known = int(np.searchsorted(rows, n_old))
+        return _kept(known, n_known, x, clustering.tree, is_fixed, step), after.held, decided
+    if step.numbers == "refit":
+        return numbering.refit(known, found, is_fixed), after.held, decided
+    state = numbering.refit(known, found)
+    earlier = after.columns["earlier"][rows]
+    state = state._replace(ids=_returned(state.ids, earlier, after.next_label))
+    alive = np.unique(state.ids)
+    stays = decided & ((labels == NO_CLUSTER) | np.isin(labels, alive))
+    ids = np.where(stays[rows], labels[rows], state.ids)
+    held = after.held.union(after.named).intersection(alive.tolist())
+    return state._replace(ids=ids), held, stays
+
+
+def _returned(ids: NDArray, earlier: NDArray, next_label: int) -> NDArray:
+    """Returns clusters int64 `[n]`, of which new ones have the numbers of earlier ones.
+
+    They do if more than half of the rows of both are in both, and the earlier one is not there.
+
+    Args:
+        ids: int `[n]`, the clusters; new ones have numbers from `next_label` on.
+        earlier: int `[n]`, the clusters before the number of clusters was changed.
+        next_label: the lowest number that no cluster has had.
+    """
+    result = ids.copy()
+    for cluster in np.unique(ids[ids >= next_label]).tolist():
+        is_in = ids == cluster
+        inside = earlier[is_in & (earlier >= 0)]
+        former = int(np.bincount(inside).argmax()) if len(inside) else NO_CLUSTER
+        both = int((inside == former).sum())
+        either = int((is_in | (earlier == former)).sum())
+        if 2 * both > either and former not in ids:
+            result[is_in] = former
+    return result
+
+
+def _kept(
+    known: numbering.State,
+    n_old: int,
+    x: Rows,
+    tree: TreeFit,
+    is_fixed: NDArray,
+    step: Step,
+) -> numbering.State:
+    """Returns the state in which rows keep their clusters, see `tree_fit.numbered`.
+
+    Of known copies one counts: the oldest row that is not fixed, whose cluster all have that are
+    not fixed. An old row with new features leaves its cluster only if it is found apart from the
+    largest part of that.
+
+    Args:
+        known: the clusters of the rows before, `numbering.NEW` for new rows.
+        n_old: number of old rows.
+        x: features `[m, d]`, first those of the old rows.
+        tree: the fit of these rows.
+        is_fixed: bool `[m]`, rows that keep their cluster.
+        step: see `next_state`.
+    """
+    m = len(known.ids)
+    group = np.arange(m) if step.originals is None else step.originals
+    order = np.lexsort((np.arange(m), is_fixed | (np.arange(m) >= n_old), group))
+    first = order[np.flatnonzero(np.diff(group[order], prepend=-1))]
+    distinct = np.sort(first)
+    head = np.searchsorted(distinct, first)[np.unique(group, return_inverse=True)[1]]
+    is_whole = len(distinct) == m
+    n_known = int(np.searchsorted(distinct, n_old))
+    rows = x if is_whole else np.asarray(x[distinct])
+    own = dataclasses.replace(tree, labels=tree.labels[distinct], leaves=tree.leaves[distinct])
+    living = known.of(distinct[:n_known])
+    if n_known == len(distinct):
+        state = living
+    else:
+        state = tree_fit.numbered(living, rows, own, is_fixed[distinct[:n_known]])
+    ids = np.where(is_fixed, known.ids, state.ids[head])
+    if step.changed is not None and step.changed.any():
+        ids = _moved(known.ids, ids, tree.labels, step.changed & ~is_fixed)
+    return state._replace(
+        ids=ids, since=known.since, apart=state.apart[head], updates=known.updates + 1
+    )
+
+
+def _moved(before: NDArray, ids: NDArray, found: NDArray, changed: NDArray) -> NDArray:
+    """Returns clusters int64 `[n]` after changed rows have left those from which they are apart.
+
+    A changed row stays if it is found with the largest part of its cluster. Else it gets the
+    cluster of most rows, unchanged ones if there are any, with which it is found.
+
+    Args:
+        before: int `[n]`, the clusters before the update.
+        ids: int `[n]`, the clusters so far.
+        found: int `[n]`, the clusters of the fit, -1 for none.
+        changed: bool `[n]`, old rows with new features that may move.
+    """
+    ids = ids.copy()
+    ids[changed & (found == NO_CLUSTER)] = NO_CLUSTER
+    for row in np.flatnonzero(changed & (found != NO_CLUSTER)).tolist():
+        mates = found[(before == before[row]) & (found != NO_CLUSTER)]
+        if np.bincount(mates).argmax() == found[row]:
+            continue
+        others = (found == found[row]) & (ids >= 0)
+        others = others & ~changed if (others & ~changed).any() else others
+        if others.any():
+            ids[row] = np.bincount(ids[others]).argmax()
+    return ids
+
+
+def _are_same(one: NDArray, other: NDArray) -> bool:
+    """Returns whether two arrays of clusters int `[n]` part the rows in the same way."""
+    if not np.array_equal(one == NO_CLUSTER, other == NO_CLUSTER):
+        return False
+    first = np.unique(one, return_inverse=True)[1]
+    codes, second = np.unique(other, return_inverse=True)
+    pairs = np.unique(first * max(len(codes), 1) + second)
+    return len(pairs) == len(codes) == int(first.max(initial=-1)) + 1

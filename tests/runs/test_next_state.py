@@ -1,0 +1,212 @@
+"""The next state of a run and what is measured of it: stories that cross two features."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from etils import epath
+
+from cluster_jax.cli import cluster, update
+from cluster_jax.core.checks import InputError
+from cluster_jax.data.tables import Table
+from cluster_jax.runs import measured, next_state, states
+from cluster_jax.runs import run as records
+from cluster_jax.runs import update as updates
+from cluster_jax.runs import workdir as workdirs
+from tests import toy
+from tests.runs.heaps import digests, rows
+
+FIRST = rows(30, 20, 12)
+
+
+def tree(run):
+    """The metrics of the clusters in `results.json`, and where their number is from."""
+    results = json.loads((run / "results.json").read_text())
+    return results["metrics"]["tree"], results["provenance"]["number_of_clusters"]["tree"]
+
+
+def file(run, **said):
+    path = run.parent / "said.json"
+    path.write_text(json.dumps({"state": records.read(run).state, **said}))
+    return path
+
+
+def corrected(run, names=None, **said):
+    states.correct(run, [file(run, **said)] if said else [], names, with_report=False)
+    return records.read(run)
+
+
+def test_the_verdict_is_that_of_the_clusters_that_are_shown(run):
+    """Fits of more rows find another number; kept clusters are not said to be clearly apart."""
+    first, origin = tree(run)
+    assert (first["verdict"], origin, first["n_clusters"]) == ("clear", "found", 3)
+    one = corrected(run, merges=[[2, 1]])
+    metrics, origin = tree(run)
+    assert (metrics["verdict"], metrics["gap"], origin) == (None, None, "corrected")
+    assert metrics["cluster_sizes"] == {"0": 30, "1": 32}
+    assert not one.is_of_fit
+    states.undo(run, with_report=False)
+    kept = dataclasses.replace(records.read(run), fit={**one.fit, "is_shown": False})
+    results = measured.measured(kept).results
+    metrics, origins = results["metrics"]["tree"], results["provenance"]["number_of_clusters"]
+    assert (metrics["verdict"], origins["tree"]) == (None, "kept")
+    assert tree(run) == (first, "found")
+
+
+@pytest.mark.parametrize(
+    ("found", "shown", "is_same"),
+    [
+        ([0, 0, 1, -1], [7, 7, 2, -1], True),
+        ([0, 0, 1, -1], [7, 7, 7, -1], False),
+        ([0, 0, 0, 1], [7, 7, 2, 1], False),
+        ([0, 0, 1, 2], [7, 7, 2, -1], False),
+    ],
+)
+def test_whether_the_clusters_of_the_fit_are_shown(found, shown, is_same):
+    assert next_state._are_same(np.array(found), np.array(shown)) == is_same
+
+
+def test_scores_are_those_of_the_rows_with_a_label(tmp_path):
+    truth = np.repeat([5, 7, 9], [30, 20, 12])
+    np.savez(tmp_path / "x.npz", features=FIRST, ids=np.array([f"i{i}" for i in range(62)]))
+    np.save(tmp_path / "y.npy", truth)
+    flags = [f"--features={tmp_path}/x.npz", f"--labels={tmp_path}/y.npy", "--report=no"]
+    cluster.main([*flags, f"--workdir={tmp_path}/run", "--array=features", "--ids=ids"])
+    run = tmp_path / "run"
+    assert (tree(run)[0]["ari"], tree(run)[0]["acc"]) == (1, 1)
+    ids = tuple(f"i{i}" for i in [*range(61, 9, -1), *range(100, 108)])
+    more = np.concatenate([FIRST[:9:-1], rows(0, 8, seed=3)])
+    updates.update_rows(run, Table(more, ids), with_report=False)
+    metrics, _ = tree(run)
+    assert (metrics["ari"], metrics["acc"], metrics["n_classes"]) == (1, 1, 3)
+    assert records.read(run).truth.tolist() == [*truth[:9:-1], *[-1] * 8] or metrics["matching"]
+    corrected(run, labels={"0": int(records.read(run).labels[-1])})
+    assert tree(run)[0]["acc"] == pytest.approx(51 / 52)
+
+
+def test_a_name_changes_only_the_name(run):
+    corrected(run, wrong=[3], right=[40])
+    before = records.read(run)
+    after = corrected(run, {"1": "cats"})
+    for name in (
+        *("linkage", "outliers", "distances", "probabilities", "second_labels", "labels"),
+        "second_probabilities",
+    ):
+        np.testing.assert_array_equal(getattr(after, name), getattr(before, name), name)
+    for count in (1, 2, 3):
+        np.testing.assert_array_equal(after.cut(n_clusters=count), before.cut(n_clusters=count))
+    assert after.results == before.results
+
+
+def test_what_is_measured_follows_from_the_state(run):
+    """Computed anew from any state, it is what the state has."""
+    corrected(run, labels={"0": 1}, merges=[[2, 1]])
+    updates.update_rows(run, Table(rows(4, 4, 4, seed=5)), add=True, with_report=False)
+    states.correct(run, names={"0": "cats"}, with_report=False)
+    for back in range(len(workdirs.states(run))):
+        state = records.read(run, back)
+        again = measured.measured(measured.described(state))
+        assert again.results == state.results
+        for name in ("outliers", "probabilities", "second_labels"):
+            np.testing.assert_array_equal(getattr(again, name), getattr(state, name), name)
+
+
+def test_outliers_do_not_flip_with_corrections(tmp_path):
+    """With a number that is given every cluster counts, also a small one, and after corrections."""
+    np.save(tmp_path / "x.npy", rows(20, 20, 2))
+    run = tmp_path / "run"
+    flags = [f"--features={tmp_path}/x.npy", f"--workdir={run}", "--n-clusters=3", "--report=no"]
+    cluster.main(flags)
+    for i in range(3):
+        now = records.read(run)
+        assert not now.outliers.any()
+        assert now.results["metrics"]["tree"]["n_large"] == 3
+        corrected(run, {"0": f"name {i}"}, right=[i])
+
+
+def test_another_number_of_clusters_and_back(run):
+    """After an update; numbers are never used twice, and clusters of the same rows stay."""
+    big = int(records.read(run).labels[0])
+    corrected(run, {str(big): "cats"}, wrong=[1])
+    updates.update_rows(run, Table(rows(5, 5, 5, 9, seed=4)), add=True, with_report=False)
+    before = records.read(run)
+    seen = set(before.labels.tolist())
+    for count in (2, 5, 4):
+        update.main([f"--workdir={run}", f"--n-clusters={count}", "--report=no", "--quiet"])
+        now = records.read(run)
+        made = set(now.labels.tolist()) - {-1}
+        assert len(made) == count
+        assert now.labels[1] == -1, "what a person has decided"
+        assert tree(run)[1] == "corrected"
+        new = made - seen
+        assert new <= {*range(before.next_label, now.next_label)}
+        seen |= made
+        before = now
+    assert (now.labels[0], now.cluster_names) == (big, {str(big): "cats"}), "it is back"
+    for count in (4, 3):
+        assert len(workdirs.states(run)) == count + 2
+        states.undo(run, with_report=False)
+    with pytest.raises(InputError, match="n_clusters must be at most"):
+        updates.with_number(run, 500)
+
+
+def test_more_clusters_are_asked_for_than_rows_are_left(tmp_path):
+    np.save(tmp_path / "x.npy", rows(9, 9, 9))
+    run = tmp_path / "run"
+    flags = [f"--features={tmp_path}/x.npy", f"--workdir={run}", "--n-clusters=8", "--report=no"]
+    cluster.main(flags)
+    left = rows(9, 9, 9)[[0, 1, 9, 18, 19]]
+    updates.update_rows(run, Table(left), confirmed=True, with_report=False)
+    assert len(records.read(run).labels) == 5
+    updates.update_rows(run, refit=True, with_report=False)
+    assert len(records.read(run).labels) == 5
+
+
+def test_the_table_is_in_the_order_of_the_file(run):
+    """So that a join by row is right, with new rows first, and where nothing is new."""
+    own = dict(zip(map(bytes, FIRST), records.read(run).labels.tolist(), strict=True))
+    order = np.random.default_rng(1).permutation(62)
+    for x in (FIRST[order], np.concatenate([rows(0, 7, seed=8), FIRST[order][5:]])):
+        np.save(run.parent / "now.npy", x)
+        update.main([f"--workdir={run}", f"--features={run.parent}/now.npy", "--quiet"])
+        table = [int(row["cluster"]) for row in toy.table(run)]
+        known = {i: own[bytes(row)] for i, row in enumerate(x) if bytes(row) in own}
+        assert {i: table[i] for i in known} == known
+        assert len(table) == len(x)
+        placed = records.read(run).place(x).labels
+        assert placed.tolist() == table
+    assert set(table[:7]) == {own[bytes(FIRST[30])]}
+
+
+def test_a_cluster_that_a_person_has_divided_stays_divided(run):
+    """In updates that find its parts together again and again, and in refits."""
+    apart = corrected(run, new={"a": None}, labels={str(i): "a" for i in range(18)})
+    half, rest = int(apart.labels[0]), int(apart.labels[20])
+    assert half != rest
+    for month in range(7):
+        new = rows(1, 2, seed=20 + month)
+        updates.update_rows(run, Table(new), add=True, refit=month == 6, with_report=False)
+        now = records.read(run).labels
+        assert (set(now[:18].tolist()), set(now[18:30].tolist())) == ({half}, {rest})
+
+
+def test_two_processes_cluster_one_folder(run, monkeypatch, capsys):
+    """The second one is refused, or gives the results of the first one if that has been faster."""
+    np.save(run.parent / "x.npy", rows(9, 9))
+    new = run.parent / "new"
+    flags = [f"--features={run.parent}/x.npy", f"--workdir={new}", "--report=no"]
+    with workdirs.locked(epath.Path(new)), pytest.raises(SystemExit):
+        cluster.main(flags)
+    assert "is used by another run, process" in capsys.readouterr().err
+    assert [path.name for path in new.iterdir()] == ["lock"]
+
+    def faster(*arguments, **options):
+        monkeypatch.undo()
+        cluster.main(flags)
+        faster.files = digests(new)
+        return next_state.next_state(*arguments, **options)
+
+    monkeypatch.setattr("cluster_jax.runs.rows.next_state", faster)
+    cluster.main(flags)
+    assert digests(new) == faster.files
