@@ -269,12 +269,23 @@ def cluster_again(before: Run, config: AnyConfig, *, with_report: bool) -> Run:
 
     Args:
         before: the newest state of the run, whose folder is locked.
-        config: the config; all but the section `eval` is that of the run.
+        config: the config; all but the section `eval` and the labels is that of the run, of which
+            labels stay if it names none.
         with_report: whether the page is written; if not, an existing page is removed.
     """
     started = time.perf_counter()
-    values = {**before.config, **{key: config.values[key] for key in workdirs.AFTER_TRAINING}}
+    data = dict(before.config["data"])
+    data["labels"] = config.data.labels or data["labels"]
+    values = {**before.config, "data": data}
+    values |= {key: config.values[key] for key in workdirs.AFTER_TRAINING}
     after = dataclasses.replace(before, config=values)
+    if data["labels"] is not None and before.names is not None:
+        known = before.truth
+        known = np.full(len(before.names), -1, np.int32) if known is None else known
+        now = parse_config(values)
+        assert isinstance(now, PhotosConfig)
+        truth, titles = sources.labels_of(now, before.names, known, before.label_names or ())
+        after = dataclasses.replace(after, truth=truth, label_names=titles)
     old = np.arange(len(before.columns))
     ignored = before.results["provenance"]["files_ignored"].items()
     run = _next_photos(before, after, old, "other", started, ignored)

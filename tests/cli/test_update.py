@@ -385,12 +385,12 @@ def test_photos_and_run_move_together_twice(place, tmp_path, capsys, refused):
         elif do == "report":
             report.main(["run", "--name=1=cats"])
         else:
-            said = refused(images.main, "photos", "--workdir=run", "--n-clusters=2", *QUICK)
-            assert "was updated, so that its clusters must stay" in said
+            images.main(["photos", "--workdir=run", "--n-clusters=2", *QUICK])
+            assert len(set(records.read(home / "run").labels.tolist())) == 2
         assert records.read(home / "run").names[:40] == tuple(names)
         assert "Nothing" in (update.main(["--workdir=run"]), capsys.readouterr().out)[1]
         scores = io.read_json(home / "run" / "results.json")["metrics"]["tree"]
-        assert scores["ari"] is None, "two photos have no label"
+        assert scores["ari"] is not None, "of the photos that have a label"
     # Once each photo has a label, there are scores again.
     with (home / "labels.csv").open("a") as file:
         file.write("new00.png,a\nnew01.png,b\n")
@@ -417,7 +417,7 @@ def test_labels_of_folders_stay(tmp_path):
     update.main([run, "--report=no"])
     after = records.read(tmp_path / "run")
     assert after.truth.tolist().count(-1) == 1
-    assert after.results["metrics"]["tree"]["ari"] is None
+    assert after.results["metrics"]["tree"]["ari"] is not None, "of the others"
 
 
 def test_an_export_of_new_photos_stays_out_of_the_photos_of_the_run(place, refused):
