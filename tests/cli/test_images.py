@@ -80,7 +80,7 @@ def test_the_conclusion_names_groups_and_counts_copies(tmp_path):
     said = concluded(results, out)
     assert "90 photos, 11 groups (clearly apart).\n" in said
     assert "the same command with --n-clusters=N" in said
-    assert "--n-clusters" not in concluded(results, out, updates=1), "its images are others now"
+    assert "the same command with --n-clusters=N" in concluded(results, out, updates=1)
     shown = "a (other), b, c, d, e, f, g, h"
     assert "Sizes: 15, 7, 7, 6, 6, 6, 6, 6, 6, 6, and 1 more.\nThey" in said
     said_names = f"They look like {shown}, and 3 more.\n"
@@ -354,7 +354,8 @@ def test_subfolders_are_no_labels_unless_asked(photos, tmp_path, capsys, refused
         assert "agree with the labels" in (out / "report.html").read_text()
         # k-means is given the number of labels.
         for one, other in zip(toy.table(out), table, strict=True):
-            assert {**one, "kmeans_cluster": ""} == {**other, "kmeans_cluster": ""}
+            same = other.keys() - {"kmeans_cluster"}
+            assert {key: one[key] for key in same} == {key: other[key] for key in same}
     (tmp_path / "labels.csv").write_text("".join(f"{name},{name[:4]}\n" for name in names[1:]))
     flags = f"--workdir={tmp_path / 'new'}", f"--labels={labels}"
     said = refused(images.main, str(photos), *flags, *QUICK)
