@@ -15,7 +15,7 @@ def _parser() -> Parser:
     parser = Parser("report", __doc__)
     add = parser.add_argument
     add("workdir", metavar="WORKDIR", help="folder of a finished run, or of `cluster`")
-    saved = "file that a report has saved; may be given several times"
+    saved = "file that a report has saved; give the flag once for each file"
     add("--corrections", metavar="FILE", action="append", default=[], help=saved)
     name = "names a cluster, such as 5=Snakes; may be repeated"
     add("--name", metavar="NUMBER=NAME", action="append", default=[], help=name)

@@ -1,13 +1,15 @@
 """The data of a report, and the colors and names of its clusters."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cluster_jax.clustering import tree
 from cluster_jax.clustering.numbering import Event
+from cluster_jax.core import arrays
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.report.duplicates import Shown, are_copies
 
@@ -18,6 +20,9 @@ COLORS = (
     *("#8a5a2b", "#84962a", "#4b50c0", "#f2a08c", "#12736b", "#b03a96", "#8fb9f2", "#9bd45c"),
     *("#9c2f2f", "#c3a2ea", "#4f7391", "#c49a6c"),
 )
+
+# Parts of a cluster, and the points of its tree.
+MAX_PARTS, MAX_IN_TREE = 8, 500
 
 
 class Changes(NamedTuple):
@@ -195,3 +200,53 @@ def evenly_spaced(n: int, limit: int) -> NDArray:
     The first and the last are among them; for a limit of 1 the first alone.
     """
     return np.unique(np.linspace(0, n - 1, min(n, limit)).round().astype(np.int64))
+
+
+def parts_of_clusters(
+    features: NDArray, clusters: Sequence[Cluster]
+) -> tuple[NDArray, dict[int, list[list[int]]]]:
+    """Returns the parts of each cluster, by which a person may split it, of Ward's tree.
+
+    A cluster has up to `MAX_PARTS` parts, those of a cut of the tree. Of a large cluster, the tree
+    has `MAX_IN_TREE` points, evenly spaced from the most to the least typical; each other point
+    belongs to the part with the nearest mean.
+
+    Args:
+        features: float `[n, c]`, whose Euclidean distances say which points are alike.
+        clusters: the clusters; the one of points in none and those of one point have one part.
+
+    Returns:
+        The part of each point, int64 `[n]`, 0 to `MAX_PARTS` - 1, and of each cluster with several
+        parts, by its ID, the pairs of nodes that merge, the nearest first, as in `tree_record`.
+    """
+    parts = np.zeros(len(features), np.int64)
+    merges = dict[int, list[list[int]]]()
+    for cluster in clusters:
+        if cluster.id < 0 or len(cluster.members) < 2:
+            continue
+        drawn = features[cluster.members[evenly_spaced(len(cluster.members), MAX_IN_TREE)]]
+        linkage = tree.ward(drawn)
+        leaves, merges[cluster.id] = _cut(linkage, min(MAX_PARTS, len(drawn)))
+        means = arrays.cluster_means(drawn, leaves)
+        apart = np.square(means).sum(axis=1) - 2 * features[cluster.members] @ means.T
+        nearest = apart.argmin(axis=1)
+        nearest[evenly_spaced(len(cluster.members), MAX_IN_TREE)] = leaves
+        parts[cluster.members] = nearest
+    return parts, merges
+
+
+def _cut(linkage: NDArray, n_parts: int) -> tuple[NDArray, list[list[int]]]:
+    """Returns the part of each leaf, `[n]`, and how the parts merge, see `parts_of_clusters`."""
+    n = len(linkage) + 1
+    below = [[i] for i in range(n)]
+    for left, right in linkage[: n - n_parts, :2].astype(int).tolist():
+        below.append(below[left] + below[right])
+    pairs = linkage[n - n_parts :, :2].astype(int).tolist()
+    joined = {node for pair in pairs for node in pair}
+    tops = sorted(node for node in joined if node < len(below))
+    number = {node: i for i, node in enumerate(tops)}
+    number |= {len(below) + i: n_parts + i for i in range(len(pairs))}
+    leaves = np.zeros(n, np.int64)
+    for node in tops:
+        leaves[below[node]] = number[node]
+    return leaves, [[number[left], number[right]] for left, right in pairs]

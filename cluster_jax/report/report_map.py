@@ -15,7 +15,7 @@ from cluster_jax.clustering import knn
 from cluster_jax.data.thumbnails import SIDE
 from cluster_jax.report import thumbnails
 from cluster_jax.report.changes import Entry
-from cluster_jax.report.report_data import Cluster, ReportData, evenly_spaced
+from cluster_jax.report.report_data import Cluster, ReportData, evenly_spaced, parts_of_clusters
 
 MAX_POINTS = 100_000
 MAX_THUMBNAILS = 10_000
@@ -63,7 +63,9 @@ def build_map(
           of the `N_SHOWN` largest clusters and of the points of `changed`; empty without images;
         - "nearest": for each point with a place in "sample", also without images, the numbers of
           the points nearest to it in the features, packed; or None;
-        - "n_nearest": how many nearest points each of them has.
+        - "n_nearest": how many nearest points each of them has;
+        - "parts": how the parts of each cluster merge, see `parts_of_clusters`; the column "part",
+          which is left out without features, has the part of each point.
     """
     members = np.concatenate([cluster.members for cluster in clusters])
     kept = evenly_spaced(len(members), MAX_POINTS)
@@ -94,6 +96,9 @@ def build_map(
         nearest = _pack(neighbors)
         n_nearest = neighbors.shape[1]
     columns = _columns(data)
+    merges = dict[int, list[list[int]]]()
+    if data.features is not None:
+        columns["part"], merges = parts_of_clusters(data.features, clusters)
     taken = None
     for title, rows in shown.items():
         columns[title] = np.full(len(data.clustering.points), -1)
@@ -118,6 +123,7 @@ def build_map(
         "sheets": sheets,
         "nearest": nearest,
         "n_nearest": n_nearest,
+        "parts": merges,
     }
 
 

@@ -348,7 +348,15 @@ def test_script_finds_what_it_asks_for():
     chart = page.record["map"]
     assert set(re.findall(r"\bmap\.(\w+)", script)) == set(chart)
     asked = set(re.findall(r"\babout\.(\w+)", script))
-    optional = {"probability", "second_cluster", "second_probability", "width", "height", "bytes"}
+    optional = {
+        "part",
+        "probability",
+        "second_cluster",
+        "second_probability",
+        "width",
+        "height",
+        "bytes",
+    }
     assert asked - set(chart["columns"]) == optional
     assert set(chart["columns"]) <= asked
     variables = set(re.findall(r"var\((--\w+)\)", script + json.dumps(page.record)))

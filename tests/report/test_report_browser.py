@@ -659,6 +659,92 @@ def test_the_slider_gives_the_groups_of_a_cut(tmp_path):
     assert found["branches"] == 8
 
 
+def test_a_group_is_split_by_its_parts_and_the_cut_of_the_tree_is_applied(tmp_path):
+    """Cluster 0 has two kinds, each of two near ones; a merged group parts into its clusters."""
+    kind = np.arange(68) % 4
+    features = np.stack([kind // 2 * 10.0 + kind % 2, np.zeros(68)], axis=1).astype(np.float32)
+    steps = """
+      const split = (id) => card(id).querySelector("[data-split]").click();
+      const parts = (id) => texts(all(".parts > .groups > li > p", card(id)));
+      split(4);
+      found.two = parts(4);
+      card(4).querySelector("[data-finer]").click();
+      card(4).querySelector("[data-finer]").click();
+      found.four = [parts(4), card(4).querySelector("[data-finer]").hidden];
+      split(4);
+      found.closed = card(4).querySelector(".parts").hidden;
+      split(4);
+      button(card(4).querySelector(".parts"), "Make it a new group").click();
+      found.made = [size(4), size(-2), all(".parts .tile", card(4)).length];
+      $("tree-cut").value = 1;
+      $("tree-apply").click();
+      found.one = titles();
+      split(0);
+      found.merged = parts(0);
+      $("save-corrections").click();
+      for (let i = 0; i < 2; i++) key("u");
+      found.undone = titles();
+    """
+    data = decided(features=features, linkage=TREE)
+    found = run(tmp_path, data, steps)
+    assert found["two"] == ["20 photos", "20 photos"]
+    assert found["four"] == [["10 photos"] * 4, False]
+    assert found["closed"]
+    assert found["made"] == ["20 photos", "20 photos", 16], "the rest has parts of its own"
+    assert found["one"] == ["New group 1", "Group 0"], "the largest receives the others"
+    assert found["merged"] == ["25 photos", "20 photos", "3 photos"]
+    assert found["undone"] == ["Group 4", "New group 1", "Group 0", "Group 2"]
+    said = corrections(found["downloads"][0])
+    assert sorted(said["merges"]) == [[2, 0], [4, 0]]
+    rows = np.flatnonzero(CLUSTERS == 4)
+    first = kind[rows][[str(row) in said["labels"] for row in rows]]
+    assert len(first) == 20
+    assert len(set(first // 2)) == 1, "one kind as a whole"
+
+
+def test_find_ignores_accents_and_has_dates_and_escape_leaves_a_name_as_it_was(tmp_path):
+    """A finger that goes to the side turns to the next photo, and a small one is not enlarged."""
+    steps = """
+      const find = (text) => {
+        $("find").value = text;
+        $("find").dispatchEvent(new Event("input"));
+        return all("button", $("hits-points")).map((one) => one.title);
+      };
+      found.hits = [find("sao"), find("2023-07-0"), find("")];
+      scrollTo({ top: 1e6, behavior: "instant" });
+      find("sao");
+      found.top = $("hits").getBoundingClientRect().top;
+      const field = card(4).querySelector("input");
+      field.focus();
+      field.value = "typed";
+      key("Escape", field);
+      found.name = [field.value, titles()[0], $("decided-count").textContent];
+      tile(4, 0).click();
+      await until(() => !$("view-file").hidden);
+      const image = $("view-large").querySelector("img");
+      const box = image.getBoundingClientRect();
+      found.fit = [getComputedStyle(image).objectFit, box.top >= 0, box.bottom <= innerHeight];
+      const touch = (kind, clientX) => $("view-large").dispatchEvent(
+        new PointerEvent(kind, { bubbles: true, pointerType: "touch", clientX, clientY: 300 }));
+      const swipe = (from, to) => {
+        touch("pointerdown", from); touch("pointerup", to);
+        return $("view-name").textContent;
+      };
+      found.swiped = [swipe(300, 200), swipe(200, 300), swipe(200, 210)];
+    """
+    names = ("S\u00e3o.png", *sources()[1:])
+    facts = np.full(68, np.array((8, 8, 1500, b"2024-05-01T10:00:00", 0, 0), FACTS))
+    facts["taken"][3] = b"2023-07-04T10:00:00"
+    data = decided(facts=facts)._replace(sources=names)
+    found = run(tmp_path, data, steps, (1400, 700))
+    assert found["hits"] == [[names[0]], [names[3]], []]
+    assert 0 <= found["top"] < 350
+    assert found["name"] == ["", "Group 4", ""]
+    assert found["fit"] == ["scale-down", True, True]
+    first, second = (names[i].split("/")[-1] for i in in_order(data, 4)[:2])
+    assert found["swiped"] == [second, first, first]
+
+
 def test_a_phone(tmp_path):
     """One doubtful photo at a time, any answer, nothing wider than the page, an index."""
     steps = """

@@ -41,6 +41,62 @@ function drawCard(card, id) {
   const shown = isOpen ? points : points.slice(0, SHOWN_BEST);
   if (list.shown !== shown.join()) fillList(list, shown, (point) => tileItem(point, points));
   list.shown = shown.join();
+  drawParts(card, id);
+}
+
+// Which part each part of a cluster belongs to where the cluster is cut into n of them
+function cutOf(cluster, n) {
+  const merges = map.parts[cluster] ?? [];
+  const tops = Array.from({ length: merges.length + 1 }, (_, part) => part);
+  merges.slice(0, Math.max(0, tops.length - n)).forEach((pair, i) => {
+    tops.forEach((top, part) => { if (pair.includes(top)) tops[part] = tops.length + i; });
+  });
+  return tops;
+}
+
+// The parts of a group where each cluster that it has points of is cut into n, the largest first
+function partsAt(id, n) {
+  const [cuts, parts] = [new Map(), new Map()];
+  for (const point of members(id)) {
+    const cluster = found[point];
+    if (!cuts.has(cluster)) cuts.set(cluster, cutOf(cluster, n));
+    const key = `${cluster} ${cuts.get(cluster)[about.part[point]]}`;
+    parts.set(key, [...(parts.get(key) ?? []), point]);
+  }
+  return [...parts.values()].sort((one, other) => other.length - one.length);
+}
+
+// The cuts of a group that differ, the one of the fewest parts first; each has several
+function cutsOf(id) {
+  const cuts = about.part && id !== NONE ? [1, 2, 3, 4, 5, 6, 7, 8].map((n) => partsAt(id, n)) : [];
+  return cuts.filter((parts, i) => parts.length > (cuts[i - 1]?.length ?? 1));
+}
+
+function partItem(part) {
+  const pictures = make("ul", { className: "photos small" });
+  fillList(pictures, part.slice(0, SHOWN_BEST), (point) => tileItem(point, part));
+  const button = make("button", { type: "button", textContent: `Make it a new ${words.cluster}`, onclick: () => move(part, "new") });
+  return make("li", {}, make("p", { textContent: count(part.length) }), pictures, button);
+}
+
+function drawParts(card, id) {
+  const [box, button] = [card.querySelector(".parts"), card.querySelector("[data-split]")];
+  button.hidden = id === NONE || !about.part || members(id).length < 2;
+  const cuts = card.cut === undefined ? [] : cutsOf(id);
+  box.hidden = !cuts.length;
+  button.setAttribute("aria-expanded", String(!box.hidden));
+  if (box.hidden) card.cut = undefined;
+  else card.cut = Math.min(card.cut, cuts.length - 1);
+  box.querySelector("[data-finer]").hidden = card.cut >= cuts.length - 1;
+  fillList(box.querySelector("ul"), cuts[card.cut] ?? [], partItem);
+}
+
+// Opens the parts of a group, makes them smaller, or closes them.
+function split(button) {
+  const card = button.closest("article");
+  if ("finer" in button.dataset) card.cut += 1;
+  else card.cut = card.cut === undefined ? 0 : undefined;
+  drawParts(card, Number(card.dataset.group));
 }
 
 function showAll(button) {
@@ -144,6 +200,14 @@ function showCut() {
   const done = tree.leaves.length - n;
   const [below, above] = [tree.heights[done - 1] ?? 0, tree.heights[done] ?? tree.heights.at(-1)];
   element("tree-line").setAttribute("d", `M${(below + above) / 2 / (tree.heights.at(-1) || 1)} 0v${tree.leaves.length}`);
+}
+
+// The groups of the cut become those of the page, by steps that can be taken back: the largest one receives the others.
+function applyCut() {
+  for (const ids of groupsAt(Number(element("tree-cut").value))) {
+    const [into, ...others] = ids.sort((one, other) => members(other).length - members(one).length);
+    for (const id of others) merge(id, into);
+  }
 }
 
 function drawTree() {

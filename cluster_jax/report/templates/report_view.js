@@ -31,6 +31,15 @@ function open(point, list) {
   if (!dialog.open) dialog.showModal();
 }
 
+// A finger that goes to the side turns to the next picture.
+let touched = null;
+function swiped({ clientX, clientY }) {
+  if (!touched) return;
+  const [x, y] = [clientX - touched[0], clientY - touched[1]];
+  touched = null;
+  if (Math.abs(x) > 40 && Math.abs(x) > 2 * Math.abs(y)) step(x < 0 ? 1 : -1);
+}
+
 function step(by) { open(around[(around.indexOf(current) + by + around.length) % around.length], around); }
 
 // The most typical point of the next or last group
@@ -78,6 +87,11 @@ function press(key, tileNow) {
 }
 
 function pressedKey(event) {
+  if (event.key === "Escape" && event.target.matches?.("input.title")) {
+    event.preventDefault(); // It would close the large view as well.
+    event.target.value = groups.get(Number(event.target.closest("[data-group]").dataset.group)).name;
+    event.target.blur();
+  }
   if (event.key === "Enter" && event.target.matches?.("input.title")) {
     event.preventDefault();  // The same key would answer the question about a name of two groups.
     event.target.blur();
@@ -92,6 +106,7 @@ function clicked(event) {
   if (event.target.matches("input.title") && !decisions.named.has(Number(event.target.closest("[data-group]").dataset.group))) event.target.select();
   if (key) press(key.dataset.key);
   if (all) showAll(all);
+  if (event.target.matches("[data-split], [data-finer]")) split(event.target);
   if (choose) select(members(Number(choose.closest("[data-group]").dataset.group)));
   if (!tileNow) return;
   const point = pointOf.get(Number(tileNow.dataset.point));
@@ -112,20 +127,25 @@ function changed({ target }) {
   drawChoices(target);
 }
 
-// Groups and photos whose name has a text
+// Groups and photos whose name or date has a text
 let hits = { ids: [], points: [] };
 
+// "Sao" finds "São", too.
+const plain = (text) => text.normalize("NFD").replace(/\p{M}/gu, "").toLowerCase();
+const datedNameOf = (point) => `${nameOf(point)} ${(map.taken?.[point] ?? "").replace("T", " ")}`;
+
 function find(text) {
-  const wanted = text.trim().toLowerCase();
-  const has = (name) => wanted !== "" && name.toLowerCase().includes(wanted);
+  const wanted = plain(text.trim());
+  const has = (name) => wanted !== "" && plain(name).includes(wanted);
   if (!wanted) element("find").value = "";
-  hits = { ids: filled().filter((id) => has(titled(id))), points: everyPoint.filter((point) => has(nameOf(point))) };
+  hits = { ids: filled().filter((id) => has(titled(id))), points: everyPoint.filter((point) => has(datedNameOf(point))) };
   element("hits").hidden = !wanted;
   element("hits-none").hidden = hits.ids.length + hits.points.length > 0;
   element("hits-select").hidden = !hits.points.length;
   const named = (id) => make("li", {}, make("button", { type: "button", textContent: titled(id), onclick: () => goTo(id) }));
   fillList(element("hits-groups"), hits.ids, named);
   fillList(element("hits-points"), hits.points);
+  if (wanted) element("hits").scrollIntoView({ behavior: "instant" });
 }
 
 function openHit() {
@@ -144,7 +164,10 @@ on("wrong", "click", () => move(selected, NONE));
 on("save-corrections", "click", saveCorrections);
 on("more-cards", "click", () => { mostCards += MORE_CARDS; drawCards(); });
 on("tree-cut", "input", showCut);
+on("tree-apply", "click", applyCut);
 on("history", "toggle", drawSteps);
+on("view-large", "pointerdown", ({ pointerType, clientX, clientY }) => { touched = pointerType === "touch" ? [clientX, clientY] : null; });
+on("view-large", "pointerup", swiped);
 on("hits-select", "click", () => select(hits.points));
 on("find", "input", ({ target }) => find(target.value));
 on("find", "keydown", (event) => {
