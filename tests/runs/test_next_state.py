@@ -2,12 +2,14 @@
 
 import dataclasses
 import json
+import types
 
 import numpy as np
 import pytest
 from etils import epath
+from PIL import Image
 
-from cluster_jax.cli import cluster, update
+from cluster_jax.cli import cluster, images, update
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.tables import Table
 from cluster_jax.runs import measured, next_state, states
@@ -210,3 +212,40 @@ def test_two_processes_cluster_one_folder(run, monkeypatch, capsys):
     monkeypatch.setattr("cluster_jax.runs.rows.next_state", faster)
     cluster.main(flags)
     assert digests(new) == faster.files
+
+
+def test_scores_of_novel_classes_are_those_of_now():
+    """The accuracy on all classes takes the corrected clusters of the images without a class."""
+    run = types.SimpleNamespace(
+        rows=np.arange(4, 10),
+        labels=np.array([-1] * 4 + [0, 0, 0, 1, 1, 0]),
+        truth=np.array([0, 1, 0, 1, 2, 2, 2, 3, 3, 3]),
+        columns=np.zeros(10),
+    )
+    metrics = {"novel": {"acc": 0.1}, "labeled_acc": 0.5, "all_acc": 0.2, "novel_classes": 2}
+    now = measured._discovery(run, metrics)
+    assert now["novel"]["acc"] == pytest.approx(5 / 6)
+    assert now["all_acc"] == pytest.approx(0.6 * 5 / 6 + 0.4 * 0.5)
+    assert (now["labeled_acc"], now["novel_classes"]) == (0.5, 2)
+
+
+@pytest.mark.usefixtures("one_device", "shallow_lite")
+@pytest.mark.filterwarnings("ignore:n_jobs value:UserWarning")
+def test_copies_count_once_in_each_fit(tmp_path):
+    """Two pictures are there in nine sizes: a refit of the same files finds what the first has."""
+    pixels = toy.images(26, channels=3)[0].repeat(6, axis=1).repeat(6, axis=2)
+    toy.save(tmp_path / "photos", pixels)
+    for i in (3, 11):
+        for side in range(30, 46, 2):
+            small = Image.fromarray(pixels[i]).resize((side, side), Image.Resampling.LANCZOS)
+            small.save(tmp_path / "photos" / f"{i:02}-{side}.png")
+    run = tmp_path / "run"
+    quick = ("data.image_size=32", "eval.batch_size=16", "eval.reduce=pca")
+    flags = [f"--workdir={run}", *(f"--config.{key}" for key in quick), "--report=no", "--quiet"]
+    images.main([str(tmp_path / "photos"), *flags])
+    first = records.read(run)
+    assert first.duplicates.n_groups >= 2
+    update.main([f"--workdir={run}", "--refit", "--report=no", "--quiet"])
+    again = records.read(run)
+    assert again.labels.tolist() == first.labels.tolist()
+    assert again.results["metrics"]["tree"] == first.results["metrics"]["tree"]
