@@ -23,6 +23,8 @@ COLORS = (
 
 # Parts of a cluster, and the points of its tree.
 MAX_PARTS, MAX_IN_TREE = 8, 500
+# Clusters of which the page asks whether they are one kind, and the fewest points of a second one.
+MAX_ASKED, MIN_KIND = 5, 3
 
 
 class Changes(NamedTuple):
@@ -204,7 +206,7 @@ def evenly_spaced(n: int, limit: int) -> NDArray:
 
 def parts_of_clusters(
     features: NDArray, clusters: Sequence[Cluster]
-) -> tuple[NDArray, dict[int, list[list[int]]]]:
+) -> tuple[NDArray, dict[int, list[list[int]]], list[int]]:
     """Returns the parts of each cluster, by which a person may split it, of Ward's tree.
 
     A cluster has up to `MAX_PARTS` parts, those of a cut of the tree. Of a large cluster, the tree
@@ -217,10 +219,13 @@ def parts_of_clusters(
 
     Returns:
         The part of each point, int64 `[n]`, 0 to `MAX_PARTS` - 1, and of each cluster with several
-        parts, by its ID, the pairs of nodes that merge, the nearest first, as in `tree_record`.
+        parts, by its ID, the pairs of nodes that merge, the nearest first, as in `tree_record`;
+        and up to `MAX_ASKED` clusters that may be two kinds, the likeliest first: those whose last
+        merge is highest above the one before, if each of the two parts has three points or more.
     """
     parts = np.zeros(len(features), np.int64)
     merges = dict[int, list[list[int]]]()
+    steps = dict[int, float]()  # the last height of a tree, divided by the one before
     for cluster in clusters:
         if cluster.id < 0 or len(cluster.members) < 2:
             continue
@@ -232,7 +237,9 @@ def parts_of_clusters(
         nearest = apart.argmin(axis=1)
         nearest[evenly_spaced(len(cluster.members), MAX_IN_TREE)] = leaves
         parts[cluster.members] = nearest
-    return parts, merges
+        if len(linkage) > 1 and min(np.bincount(_cut(linkage, 2)[0])) >= MIN_KIND:
+            steps[cluster.id] = linkage[-1, 2] / max(linkage[-2, 2], 1e-12)
+    return parts, merges, sorted(steps, key=lambda i: -steps[i])[:MAX_ASKED]
 
 
 def _cut(linkage: NDArray, n_parts: int) -> tuple[NDArray, list[list[int]]]:

@@ -65,7 +65,8 @@ def build_map(
           the points nearest to it in the features, packed; or None;
         - "n_nearest": how many nearest points each of them has;
         - "parts": how the parts of each cluster merge, see `parts_of_clusters`; the column "part",
-          which is left out without features, has the part of each point.
+          which is left out without features, has the part of each point;
+        - "asked": clusters that may be two kinds, the likeliest first, see `parts_of_clusters`.
     """
     members = np.concatenate([cluster.members for cluster in clusters])
     kept = evenly_spaced(len(members), MAX_POINTS)
@@ -96,9 +97,9 @@ def build_map(
         nearest = _pack(neighbors)
         n_nearest = neighbors.shape[1]
     columns = _columns(data)
-    merges = dict[int, list[list[int]]]()
+    merges, asked = dict[int, list[list[int]]](), list[int]()
     if data.features is not None:
-        columns["part"], merges = parts_of_clusters(data.features, clusters)
+        columns["part"], merges, asked = parts_of_clusters(data.features, clusters)
     taken = None
     for title, rows in shown.items():
         columns[title] = np.full(len(data.clustering.points), -1)
@@ -124,6 +125,7 @@ def build_map(
         "nearest": nearest,
         "n_nearest": n_nearest,
         "parts": merges,
+        "asked": asked,
     }
 
 

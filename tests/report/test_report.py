@@ -11,6 +11,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from PIL import Image
+from scipy.cluster import hierarchy
+from sklearn.metrics import adjusted_rand_score
 
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.numbering import Event
@@ -341,7 +343,7 @@ def test_script_finds_what_it_asks_for():
     requested = set(re.findall(r'(?:element|copyOf|on)\("([\w-]+)"', script))
     assert {"plot-map", "card", "tree-line", "view", "selection", "step-template"} < requested
     # No duplicates and no doubts.
-    assert requested - ids == {"duplicate-groups", "doubts"}
+    assert requested - ids == {"duplicate-groups", "doubts", "kinds", "kinds-asked"}
     assert set(page.record) == {"state", "words", "map", "tree", "duplicates"}
     assert set(re.findall(r"report\.(\w+)", script)) == {"state", "duplicates"}
     assert set(re.findall(r"\btree\.(\w+)", script)) == set(page.record["tree"])
@@ -663,3 +665,30 @@ def test_a_point_is_none_of_its_nearest():
     np.testing.assert_allclose(gaps[near[3]], np.sort(gaps)[: report_map.N_NEAREST])
     assert report_map.nearest_points(features[:1], np.array([0])).shape == (1, 0)
     assert sorted(report_map.nearest_points(features[30:33], np.array([1]))[0]) == [0, 2]
+
+
+def test_parts_of_clusters_are_those_of_the_cut_of_wards_tree(monkeypatch):
+    """Also where the tree has some of the points alone, and for points in no cluster."""
+    rng = np.random.default_rng(4)
+    labels = np.repeat([-1, 3, 5, 9], [4, 60, 30, 1])
+    features = rng.normal(size=(95, 6)) + 20 * rng.integers(0, 3, (95, 1))
+    clusters = report_data.clusters_by_size(labels, rng.uniform(size=95))
+    parts, merges, asked = report_data.parts_of_clusters(features, clusters)
+    assert set(merges) == {3, 5}
+    assert sorted(asked) == [3, 5]
+    assert not parts[np.isin(labels, [-1, 9])].any()
+    for cluster in (3, 5):
+        ours = parts[labels == cluster]
+        linkage = hierarchy.linkage(features[labels == cluster], "ward")
+        for n in range(8, 0, -1):
+            theirs = hierarchy.fcluster(linkage, n, "maxclust")
+            assert adjusted_rand_score(ours, theirs) == 1
+            if n > 1:
+                ours = np.where(np.isin(ours, merges[cluster][8 - n]), 16 - n, ours)
+    monkeypatch.setattr(report_data, "MAX_IN_TREE", 20)
+    sampled, merges, _ = report_data.parts_of_clusters(features, clusters)
+    kinds = np.where(labels == 3, sampled, -1)
+    for pair in merges[3][:5]:
+        kinds[np.isin(kinds, pair)] = 8 + merges[3].index(pair)
+    third = np.digitize(features.mean(axis=1), [10, 30])
+    assert adjusted_rand_score(kinds[labels == 3], third[labels == 3]) == 1

@@ -745,6 +745,29 @@ def test_find_ignores_accents_and_has_dates_and_escape_leaves_a_name_as_it_was(t
     assert found["swiped"] == [second, first, first]
 
 
+def test_groups_that_may_be_two_kinds_are_asked_before_single_photos(tmp_path):
+    kind = np.arange(68) % 2 * (np.arange(68) < 40)
+    features = FEATURES + 20 * kind[:, None].astype(np.float32)
+    steps = """
+      const asked = () => texts(all("#kinds h3"));
+      found.asked = asked();
+      found.before = $("kinds").compareDocumentPosition($("doubts")) === 4;
+      const first = $("kinds").querySelector("li");
+      found.parts = texts(all("p", first));
+      button($("kinds"), "Make it a new group").click();
+      found.made = [size(0), size(-2)];
+      button($("kinds"), "One kind").click();
+      found.left = asked();
+    """
+    data = smooth_tree({"verdict": "clear"}, sources=sources(), features=features)
+    found = run(tmp_path, data, steps)
+    assert found["asked"] == [f"Group {i}: one kind or two?" for i in (0, 1)]
+    assert found["before"]
+    assert found["parts"] == ["20 photos", "20 photos"]
+    assert found["made"] == ["20 photos", "20 photos"]
+    assert found["left"] == []
+
+
 def test_a_phone(tmp_path):
     """One doubtful photo at a time, any answer, nothing wider than the page, an index."""
     steps = """

@@ -91,6 +91,21 @@ function drawParts(card, id) {
   fillList(box.querySelector("ul"), cuts[card.cut] ?? [], partItem);
 }
 
+// Asks whether a group is one kind or two; either answer takes the question away.
+function kindItem(id) {
+  const parts = make("ul", {}, ...partsAt(id, 2).map(partItem));
+  const entry = make("li", {}, make("h3", { textContent: `${titled(id)}: one kind or two?` }), parts);
+  entry.append(make("button", { type: "button", textContent: "One kind" }));
+  for (const button of entry.querySelectorAll("button:not(.tile)")) button.addEventListener("click", () => entry.remove());
+  return entry;
+}
+
+function drawKinds() {
+  const asked = map.asked.filter((id) => about.part && partsAt(id, 2).length === 2 && !members(id).some((point) => decisions.moved.has(point)));
+  element("kinds-asked").hidden = !asked.length;
+  fillList(element("kinds"), asked, kindItem);
+}
+
 // Opens the parts of a group, makes them smaller, or closes them.
 function split(button) {
   const card = button.closest("article");

@@ -181,6 +181,7 @@ recall();
 if (tree) drawTree();
 for (const list of document.querySelectorAll("[data-points]")) fillList(list, pointsOf(list.dataset.points.split(",").map(Number)));
 if (copies.length) fillList(element("duplicate-groups"), copies.map((_, set) => set), copiesItem);
+if (element("kinds")) drawKinds();
 if (doubtful.length) fillList(element("doubts"), doubtful, doubtItem);
 document.body.dataset.ready = "true";
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
