@@ -186,7 +186,9 @@ def _judged(x: NDArray, rows: Smoother, labels: NDArray, is_curved: bool) -> tup
         # The cosine may not see what the distance sees.
         is_whole = not rows.is_cosine or not _divided(x, "euclidean", labels).any()
         return 1.0, ONE if is_whole else UNCLEAR
-    together = separation.joined(x, rows, labels, is_curved=is_curved)
+    together = separation.joined(x, rows, labels)
+    if is_curved and together.max() < labels.max():  # Some may be round one another.
+        together = separation.joined(x, rows, labels, is_curved=True)
     _, first = np.unique(labels, return_index=True)
     is_alone = np.bincount(together[first])[together] == 1
     share = max(float(is_alone.mean()), float(is_alone[first].mean()))
