@@ -116,14 +116,15 @@ def test_what_is_measured_follows_from_the_state(run):
 
 def test_outliers_do_not_flip_with_corrections(tmp_path):
     """With a number that is given every cluster counts, also a small one, and after corrections."""
-    np.save(tmp_path / "x.npy", rows(20, 20, 2))
+    np.save(tmp_path / "x.npy", rows(20, 20, 3, 3))
     run = tmp_path / "run"
-    flags = [f"--features={tmp_path}/x.npy", f"--workdir={run}", "--n-clusters=3", "--report=no"]
+    flags = [f"--features={tmp_path}/x.npy", f"--workdir={run}", "--n-clusters=4", "--report=no"]
     cluster.main(flags)
     for i in range(3):
         now = records.read(run)
+        assert np.bincount(now.labels).tolist() == [20, 20, 3, 3]
         assert not now.outliers.any()
-        assert now.results["metrics"]["tree"]["n_large"] == 3
+        assert now.results["metrics"]["tree"]["n_large"] == 4
         corrected(run, {"0": f"name {i}"}, right=[i])
 
 
