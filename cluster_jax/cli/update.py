@@ -3,9 +3,10 @@
 Photos: the folders of the run are read again, and the folders that you name. New photos join a
 group or make a new one, deleted photos leave, and a moved or renamed file is the same photo. If a
 whole folder is missing, its photos stay until you say that it is gone (--gone); if it has moved,
-name its new place. Embeddings: --features has all present rows. Rows that are not in the file
-leave, and a row with another vector is assigned again; with --add the rows are added, and none
-leaves. changes.csv lists what has changed. Your names and corrections stay.
+name its new place. Embeddings: --features has all present rows, in the order that the tables get.
+Rows that are not in the file leave, and a row whose vector has changed moves only if the clusters
+part it from its own; with --add the rows are added, and none leaves. changes.csv lists what has
+changed. Your names and corrections stay.
 """
 
 from collections.abc import Sequence
