@@ -323,7 +323,8 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
         """Writes folders of links to the images by cluster, as `cluster-jax report --export` does.
 
         Raises:
-            InputError: the folder is not empty, or an image of the run is gone or has changed.
+            InputError: the folder is not empty and has no earlier export of this run, or an
+                image of the run is gone or has changed.
         """
         run = self._fitted()
         left_out = export.check_of_run(path, run).tolist()

@@ -5,8 +5,9 @@ group or make a new one, deleted photos leave, and a moved or renamed file is th
 whole folder is missing, its photos stay until you say that it is gone (--gone); if it has moved,
 name its new place. Embeddings: --features has all present rows, in the order that the tables get.
 Rows that are not in the file leave, and a row whose vector has changed moves only if the clusters
-part it from its own; with --add the rows are added, and none leaves. changes.csv lists what has
-changed. Your names and corrections stay.
+part it from its own; with --add the rows are added, and none leaves. --n-clusters clusters all into
+another number, where clusters that are mostly the same keep their numbers and names. changes.csv
+lists what has changed. Your names and corrections stay.
 """
 
 from collections.abc import Sequence

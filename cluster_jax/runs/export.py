@@ -47,7 +47,8 @@ def check(
     """Returns the path of a folder, after checking that it can be exported to; writes nothing.
 
     Args:
-        folder: must be new or empty, or have an earlier export, which is replaced.
+        folder: must be new or empty, or have an earlier export of this run, of which files that
+            nobody has changed are replaced.
         images: folders of the source images, or their zip; the new folder must not be part of one,
             because its links would become images.
         workdir: workdir of the run, which must not be in the folder; or None.
@@ -62,7 +63,7 @@ def check(
     if "://" in str(folder):
         must = "be a local one"
     elif os.path.lexists(path) and (not path.is_dir() or not _is_free(path, workdir)):
-        must = "be new or empty, or have an earlier export"
+        must = "be new or empty, or have an earlier export of this run"
     elif not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         must = "be in a folder that can be written"
     elif around:

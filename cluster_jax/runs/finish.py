@@ -1,4 +1,4 @@
-"""From features to clusters, scores, a map, and the files of a run."""
+"""From features to a state of a run with its results and its map."""
 
 import dataclasses
 import statistics
