@@ -112,15 +112,24 @@ def cluster(
     if with_report:
         run = finish.with_map(run, x)
     devices.say("writing ...")
+    return workdir, _written(run, config, with_report=with_report)
+
+
+def _written(run: Run, config: Mapping[str, Any], *, with_report: bool) -> dict[str, Any]:
+    """Returns the results of a first state, after writing it and its outputs in the locked workdir.
+
+    If another process has been faster, they are those of its run of the same config.
+    """
+    workdir = run.workdir
     with workdirs.locked(workdir):
         if (finished := workdirs.claim(workdir, config)) is not None:
-            return workdir, finished["results"]  # Another process was faster.
+            return finished["results"]
         io.write_json(workdir / workdirs.CONFIG, run.config)
         if run.store is not None:
             (workdir / stores.FEATURES).unlink(missing_ok=True)  # Left by a kill.
             stores.append(workdir, run.store)
         page.publish(run, with_report=with_report)
-    return workdir, dict(run.results)
+    return dict(run.results)
 
 
 def _prepared(
