@@ -199,7 +199,8 @@ def test_a_given_number_has_a_tree(make, fitted, features, workdir, tmp_path):
     assert given.n_clusters_ == len(np.unique(given.labels_)) == 3
     assert not given.outliers_.any()
     expected = SmoothTree(n_clusters=3).fit(fitted._run.features)
-    np.testing.assert_array_equal(given.labels_, expected.labels_)
+    # The same clusters; those that a state had before keep their numbers.
+    assert _is_union(given.labels_, expected.labels_)
     np.testing.assert_array_equal(given.probabilities_, expected.probabilities_)
     assert (given.predict(features) == given.labels_).mean() > 0.98
     assert len(np.unique(given.cut(n_clusters=2))) == 2
