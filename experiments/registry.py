@@ -23,8 +23,8 @@ from cluster_jax.training.config import config_json
 from experiments.tables import Lines
 
 PAPERS = ("nrcc", "ncc", "cueco", "kernel_infonce", "ncl")
-# Folders with tables; that of the digits is no paper's.
-GROUPS = (*PAPERS, "digits")
+# Folders with tables; those of the digits and of other sets are no paper's.
+GROUPS = (*PAPERS, "digits", "real")
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER / "results.jsonl"
 # Columns of GridShift's clusters, whatever the score of the row.
@@ -275,7 +275,8 @@ def build(run: Run, data_dir: str | None = None) -> ConfigDict:
 
     Args:
         run: what is trained.
-        data_dir: folder of the data sets, `data.dir`; None: that of the config.
+        data_dir: folder of the data sets; the `data.dir` of a variant, a file, is in it. None: that
+            of the config.
 
     Raises:
         InputError: a change has an unknown key.
@@ -283,7 +284,7 @@ def build(run: Run, data_dir: str | None = None) -> ConfigDict:
     made, values = configs.load_config(run.config), {**run.changes, "seed": run.seed}
     values.pop(TAIL, None)
     if data_dir is not None:
-        values["data.dir"] = data_dir
+        values["data.dir"] = str(Path(data_dir, values.get("data.dir", "")))
     for key, value in values.items():
         configs.override(made, key, ConfigDict(value) if isinstance(value, Mapping) else value)
     if run.steps != 1:
