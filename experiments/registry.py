@@ -131,7 +131,7 @@ class Cell(NamedTuple):
 
 
 def tables(group: str) -> dict[str, Table]:
-    """Number -> table, of a paper, of the digits, or of a file "mine.yaml".
+    """Number -> table, of a paper, of the digits or real sets, or of a file "mine.yaml".
 
     Raises:
         InputError: no such paper or file, or the file is no file of tables.

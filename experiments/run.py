@@ -1,6 +1,6 @@
 """Runs variants times seeds of a table: `python -m experiments.run PAPER TABLE --scale=digits`.
 
-PAPER is nrcc, ncc, cueco, kernel_infonce or ncl, or digits, or a file of your own, see below.
+PAPER is nrcc, ncc, cueco, kernel_infonce, ncl, digits or real, or a file of your own, see below.
 TABLE is a number ("2", "A4", "figure4"), several ("2,3"), or "all". Scales: `config` is the digits
 config of each method, `digits` a third of its steps; `full` is the paper's setting and needs an
 accelerator; its sets are read from --data=DIR, as `data.dir` in configs/base.py. The table of the

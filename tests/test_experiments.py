@@ -406,7 +406,7 @@ UNKNOWN = [
     (
         run.main,
         "nosuch",
-        "paper must be one of nrcc, ncc, cueco, kernel_infonce, ncl, digits, or a",
+        "paper must be one of nrcc, ncc, cueco, kernel_infonce, ncl, digits, real, ",
     ),
     (run.main, "cueco", "TABLE of cueco must be given: all, or 1, 2"),
     (run.main, "cueco 7", "table of cueco must be one of 1, 2"),

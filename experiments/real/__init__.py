@@ -1,0 +1,1 @@
+"""Sets that others publish on: USPS and the test set of MNIST; see tables.yaml."""
