@@ -79,18 +79,12 @@ def build_map(
     places = places[evenly_spaced(len(places), MAX_THUMBNAILS)]
     sample = points[places]
     side = int(min(SIDE, (SHEET_PIXELS / len(sample)) ** 0.5))
-    shown = {"sample": sample}
-    sheets = list[dict[str, Any]]()
+    shown, sheets = {"sample": sample}, list[dict[str, Any]]()
     nearest, n_nearest = None, 0
     if data.fetch_images is not None:
         sheets = [_sheet(data, "sample", sample, side)]
         if side < SIDE:
-            is_kept = np.isin(np.arange(len(data.clustering.points)), points[has_picture])
-            largest = (cluster.members for cluster in clusters[:N_SHOWN])
-            best = [rows[is_kept[rows]][:N_BEST] for rows in largest]
-            best += [np.array(part, int) for entry in changed for _, part in entry.shown]
-            rows = np.unique(np.concatenate(best))
-            shown["best"] = rows[is_kept[rows]]
+            shown["best"] = _best(points[has_picture], clusters, changed)
             sheets.append(_sheet(data, "best", shown["best"], SIDE))
     if data.features is not None:
         neighbors = nearest_points(data.features[points], places)
@@ -127,6 +121,18 @@ def build_map(
         "parts": merges,
         "asked": asked,
     }
+
+
+def _best(
+    points: NDArray, clusters: Sequence[Cluster], changed: Sequence[Entry]
+) -> NDArray[np.intp]:
+    """Which of the points have a larger picture: the first of large clusters, and changed ones."""
+    best = [
+        cluster.members[np.isin(cluster.members, points)][:N_BEST] for cluster in clusters[:N_SHOWN]
+    ]
+    best += [np.array(part, int) for entry in changed for _, part in entry.shown]
+    rows = np.unique(np.concatenate(best))
+    return rows[np.isin(rows, points)]
 
 
 def _sheet(data: ReportData, column: str, points: NDArray, side: int) -> dict[str, Any]:

@@ -108,16 +108,7 @@ def _run(
     files = {workdirs.IMAGES, workdirs.TRAIN_EMBEDDING}
     files |= {workdirs.ENCODER} if isinstance(parsed, RunConfig) else set()
     if workdirs.agree(is_same and files <= buckets.names(workdir), workdir):
-        run = records.read(workdir)
-        if dataset is not None:
-            _check_images(run, dataset)
-        changes = "" if dataset is not None else _changes(parsed, run)
-        say(f"{workdir} is finished{changes}\n")
-        if is_first and not page.is_published(run, with_report=report):
-            with workdirs.locked(workdir):
-                page.repaired(run, with_report=report)
-        say(summary.run_table(run.results))
-        return {**run.results, "config": parsed.values}
+        return {**_finished(parsed, workdir, dataset, report), "config": parsed.values}
     is_whole = jax.process_count() == 1 and files <= buckets.names(workdir)
     if difference and is_whole and isinstance(parsed, PhotosConfig):
         return _cluster_again(parsed, workdir, dataset, difference, report)
@@ -148,6 +139,22 @@ def _run(
             if finished is not None and isinstance(parsed, PhotosConfig):
                 _check_images(records.read(workdir), inputs.dataset)
             return _cluster_and_write(store, inputs, started, report)
+
+
+def _finished(
+    config: AnyConfig, workdir: epath.Path, dataset: Dataset | None, report: bool
+) -> Mapping[str, Any]:
+    """Returns the results of a finished run, whose outputs are written if one is missing."""
+    run = records.read(workdir)
+    if dataset is not None:
+        _check_images(run, dataset)
+    changes = "" if dataset is not None else _changes(config, run)
+    say(f"{workdir} is finished{changes}\n")
+    if jax.process_index() == 0 and not page.is_published(run, with_report=report):
+        with workdirs.locked(workdir):
+            page.repaired(run, with_report=report)
+    say(summary.run_table(run.results))
+    return run.results
 
 
 def _cluster_again(
