@@ -193,11 +193,24 @@ def _start_training(config, workdir, name, report):
     raise Started
 
 
+def _start_reading(workdir):
+    """Stands for `Encoder.load` of a training."""
+    raise Started
+
+
 def package_command(words, patch):
-    """Runs `cluster-jax`; a training is started, and new runs take the place of those there."""
+    """Runs `cluster-jax`; a training is started, and new runs take the place of those there.
+
+    No training is finished here, so that a command which embeds by one stops where it reads it.
+    """
     command, rest = words[1], list(chosen(words[2:]))
     if command not in ("train", "images", "cluster", "embed"):
         app.main([command, *rest])
+        return
+    if command == "embed" and any(word.startswith("--workdir=") for word in rest):
+        patch.setattr(embed.Encoder, "load", _start_reading)
+        with pytest.raises(Started):
+            app.main([command, *rest])
         return
     for word in rest:
         if word.startswith(("--workdir=", "--out=")) and command != "train":

@@ -86,7 +86,7 @@ def test_it_is_shown_as_a_run_on_images(finished):
     assert results["duplicates"] is not None
     assert results["metrics"]["discovery"]["test"] is not None
     report = (workdir / "report.html").read_text()
-    assert "1,000 classes)." in report
+    assert "1,000 classes" in report
     assert "each of which a person had labeled, and tells these kinds apart best." in report
     assert "rows" not in report.split("</h1>")[1][:500]
 
