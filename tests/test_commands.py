@@ -20,9 +20,10 @@ import webbrowser
 import numpy as np
 import pytest
 
-from cluster_jax.cli import app, cluster, embed, images, update
+from cluster_jax.cli import app, cluster, images, update
 from cluster_jax.core import io as files
 from cluster_jax.core.config import load_config
+from cluster_jax.encoding import encoder
 from cluster_jax.runs import begin
 from cluster_jax.runs import run as records
 from cluster_jax.training.config import config_json, parse_config
@@ -208,7 +209,7 @@ def package_command(words, patch):
         app.main([command, *rest])
         return
     if command == "embed" and any(word.startswith("--workdir=") for word in rest):
-        patch.setattr(embed.Encoder, "load", _start_reading)
+        patch.setattr(encoder.Encoder, "load", _start_reading)
         with pytest.raises(Started):
             app.main([command, *rest])
         return

@@ -126,7 +126,7 @@ def build_map(
 def _best(
     points: NDArray, clusters: Sequence[Cluster], changed: Sequence[Entry]
 ) -> NDArray[np.intp]:
-    """Which of the points have a larger picture: the first of large clusters, and changed ones."""
+    """Returns the points with a larger picture: the first of large clusters, and changed ones."""
     best = [
         cluster.members[np.isin(cluster.members, points)][:N_BEST] for cluster in clusters[:N_SHOWN]
     ]
