@@ -20,7 +20,7 @@ import webbrowser
 import numpy as np
 import pytest
 
-from cluster_jax.cli import app, cluster, images, update
+from cluster_jax.cli import app, cluster, embed, images, update
 from cluster_jax.core import io as files
 from cluster_jax.core.config import load_config
 from cluster_jax.encoding import encoder
