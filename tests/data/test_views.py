@@ -21,6 +21,7 @@ OFF = {
     "solarize": None,
     "affine": None,
     "noise": 0.0,
+    "more": (),
 }
 ON = OFF | {
     "crop": {"scale": (0.2, 1.0), "ratio": (3 / 4, 4 / 3)},

@@ -20,8 +20,8 @@ def _write(folder, config=CONFIG, **results):
     folder.mkdir()
     io.write_json(folder / "config.json", config)
     if results:
-        about = json.dumps({"config": io.plain(config), "results": results})
-        io.write_arrays(folder / "run-1.npz", {"about": np.array(about)})
+        about = {"format": workdirs.FORMAT, "config": io.plain(config), "results": results}
+        io.write_arrays(folder / "run-1.npz", {"about": np.array(json.dumps(about))})
     return folder
 
 
