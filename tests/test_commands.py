@@ -330,7 +330,7 @@ def needs_network(words):
 
 
 def needs_a_cloud(words):
-    """Needs an account at Google; its flags are those in the help of gcloud 500."""
+    """Needs an account at Google; its flags are held against a list that was written by hand."""
     flags = {word.partition("=")[0] for word in words if word.startswith("--")}
     assert words[1:4] == ("compute", "tpus", "tpu-vm")
     known = {
@@ -341,7 +341,7 @@ def needs_a_cloud(words):
 
 
 def needs_tensorflow(words):
-    """Downloads a data set by TensorFlow; its flags are those in the help of TFDS 4.9."""
+    """Downloads a data set by TensorFlow; its flags are held against a list, too."""
     flags = {word.partition("=")[0] for word in words if word.startswith("--")}
     assert words[1] == "build"
     assert flags <= {"--file_format", "--data_dir", "--manual_dir"}

@@ -137,3 +137,9 @@ def test_the_rate_counts_updates(every, drops):
 def test_a_training_without_an_update_is_refused():
     with pytest.raises(InputError, match=r"train.accumulate must be at most 6 steps, .*; got 7"):
         made(name="sgd", accumulate=7, **VALUES)
+
+
+def test_a_warmup_as_long_as_the_training_is_refused():
+    with pytest.raises(InputError, match=r"shorter than train.duration, 6 steps; got 6: lower it"):
+        made(total_steps=6, name="sgd", **{**VALUES, "warmup": "6 steps"})
+    made(total_steps=6, name="sgd", **{**VALUES, "warmup": "5 steps"})
