@@ -90,14 +90,14 @@ def run_all(flags: Namespace, found: Lines) -> int:
     devices.distribute()
     _say(f"{len(wanted)} runs, {len(wanted) - len(left)} of them finished")
     command = f"python -m experiments.run {flags.paper} {flags.table} --scale={flags.scale}"
-    origin, failures, started = tables.origin(command), 0, time.perf_counter()
+    failures, started = 0, time.perf_counter()
     for i, run in enumerate(left):
         minutes = (time.perf_counter() - started) / max(i, 1) * (len(left) - i) / 60
         to_go = f", about {minutes:.0f} min left" if i else ""
         _say(f"[{i + 1}/{len(left)}] {run.config}, seed {run.seed}{to_go}")
         row = run._asdict()
         try:
-            row |= _measure(run, flags, has_map, origin)
+            row |= _measure(run, flags, has_map, command)
         except Preempted:
             raise
         # Whatever one run raises, the others go on.
@@ -125,7 +125,7 @@ def _is_finished(run: Run, found: Lines, has_map: bool) -> bool:
     return not is_clustered or "gridshift" in line["metrics"]
 
 
-def _measure(run: Run, flags: Namespace, has_map: bool, origin: dict) -> dict:
+def _measure(run: Run, flags: Namespace, has_map: bool, command: str) -> dict:
     """Metrics and provenance of a run; without a map those of GridShift are left out."""
     config = registry.build(run, flags.data)
     if registry.TAIL in run.changes:
@@ -142,6 +142,7 @@ def _measure(run: Run, flags: Namespace, has_map: bool, origin: dict) -> dict:
         )
     automatic = "float32" if jax.default_backend() == "cpu" else "bfloat16, losses float32"
     dtype = config.network.dtype
+    origin = tables.origin(command, registry.code(config))
     about = {**found["provenance"], **origin, "seconds": found["seconds"]}
     about["config_digest"] = digest
     about["precision"] = automatic if dtype == "auto" else dtype

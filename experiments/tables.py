@@ -22,8 +22,14 @@ from cluster_jax.core import io
 from cluster_jax.runs import provenance
 
 FOLDER = Path(__file__).resolve().parent
-# The rooms of the package that make the numbers.
-CODE = "losses samplers nets metrics clustering data methods training evaluation"
+# Rooms and modules of the package that make the numbers of a training, its k-means and GridShift,
+# and those of clusters that `SmoothTree` finds in features.
+TRAININGS = (
+    "losses samplers nets methods metrics training/step training/optim training/loop "
+    "training/state data/augment data/views data/batches clustering/kmeans clustering/online "
+    "clustering/transport clustering/gridshift clustering/reduce clustering/base clustering/knn"
+)
+CLUSTERS = "clustering metrics"
 # What every line of a small run has of `origin`.
 OF_LINES = ("commit", "machine", "code_digest")
 # What is in the title of a method of ours, in lines that have one; all others are peers.
@@ -48,12 +54,16 @@ def parser(module: str, document: str | None) -> ArgumentParser:
 
 
 @functools.cache
-def code_digest() -> str:
-    """A digest of the code that makes the numbers, without comments and docstrings."""
+def code_digest(code: str) -> str:
+    """A digest of the code that makes the numbers, without comments and docstrings.
+
+    Args:
+        code: what makes them, `TRAININGS`, `CLUSTERS`, or both with a space between.
+    """
     digest, package = hashlib.sha256(), FOLDER.parent / "cluster_jax"
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
-    for room in CODE.split():
-        for file in sorted((package / room).rglob("*.py")):
+    for name in code.split():
+        for file in sorted((package / name).rglob("*.py")) or [package / f"{name}.py"]:
             tree = ast.parse(file.read_text())
             for node in ast.walk(tree):
                 if isinstance(node, kinds) and ast.get_docstring(node) is not None:
@@ -70,7 +80,10 @@ def pages() -> list[Path]:
 def marked(page: str) -> str:
     """Returns a page with a first line that tells if it is of an earlier version."""
     text = page.removeprefix(f"{EARLIER}\n\n")
-    return text if f"Code: {code_digest()}." in text else f"{EARLIER}\n\n{text}"
+    # The digests of other kinds of experiments cannot be met by chance.
+    kinds = (TRAININGS, CLUSTERS, f"{TRAININGS} {CLUSTERS}")
+    is_now = any(f"Code: {code_digest(kind)}." in text for kind in kinds)
+    return text if is_now else f"{EARLIER}\n\n{text}"
 
 
 class Lines:
@@ -82,7 +95,7 @@ class Lines:
     """
 
     def __init__(self, file: Path, *names: str) -> None:
-        self._file, self._names, self._origin = file, names, origin("")
+        self._file, self._names, self._origin = file, names, origin("", CLUSTERS)
         text = file.read_text() if file.exists() else ""
         whole = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
         self._lines = {self._key(line): line for line in map(json.loads, whole)}
@@ -129,7 +142,7 @@ class Lines:
         ours, peers = list[dict](), list[dict]()
         for line in self.lines:
             (ours if _OURS in line.get("method", _OURS).lower() else peers).append(line)
-        source = origin(command)
+        source = origin(command, CLUSTERS)
         for name in OF_LINES:
             source[name] = _values(name, ours)
         source["commit"] += f" (peers: {_values('commit', peers)})" if peers else ""
@@ -151,14 +164,19 @@ def write(file: Path, content: str | bytes) -> None:
     print(f"Written: {file}")
 
 
-def origin(command: str) -> dict:
-    """The provenance of a result: how and where it is made."""
+def origin(command: str, code: str) -> dict:
+    """The provenance of a result: how and where it is made.
+
+    Args:
+        command: that makes it.
+        code: that makes it, see `code_digest`.
+    """
     return {
         "command": command,
         "machine": machine(),
         "versions": provenance.versions(),
         "commit": provenance.commit(),
-        "code_digest": code_digest(),
+        "code_digest": code_digest(code),
     }
 
 

@@ -40,7 +40,7 @@ def measured(name: str, only: str | None) -> dict:
     constants = {k: v for k, v in named.items() if type(v) in (int, float, tuple, dict)}
     command = f"python -m experiments.benchmark {name}" + (f' --only="{only}"' if only else "")
     about = {"constants": constants, "device": jax.devices()[0].device_kind}
-    about |= tables.origin(command)
+    about |= tables.origin(command, tables.TRAININGS)
     return {"name": name, "figures": figures, "provenance": about}
 
 
