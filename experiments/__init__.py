@@ -8,6 +8,7 @@ COMMANDS = (
     "experiments.number_of_clusters",
     "experiments.number_of_clusters.many",
     "experiments.peers",
+    "experiments.real",
     "experiments.run",
     "experiments.tables",
     "experiments.tutorials",

@@ -144,16 +144,16 @@ class Lines:
             (ours if _OURS in line.get("method", _OURS).lower() else peers).append(line)
         source = origin(command, CLUSTERS)
         for name in OF_LINES:
-            source[name] = _values(name, ours)
-        source["commit"] += f" (peers: {_values('commit', peers)})" if peers else ""
-        source["machine"] = f"{_values('machine', self.lines)}, {cores}"
+            source[name] = values(name, ours)
+        source["commit"] += f" (peers: {values('commit', peers)})" if peers else ""
+        source["machine"] = f"{values('machine', self.lines)}, {cores}"
         parts = [part for part in (about, found, sentence(source)) if part]
         print(found)
         write(self._file.with_suffix(".md"), "\n\n".join(parts) + "\n")
         print(f"The results are lines of {self._file}")
 
 
-def _values(name: str, lines: Iterable[Mapping]) -> str:
+def values(name: str, lines: Iterable[Mapping]) -> str:
     """What lines have under a name, each value once."""
     return "; ".join(sorted({f"{line.get(name)}" for line in lines}))
 

@@ -4,83 +4,155 @@
     python -m experiments.peers DIR/usps.npz DIR/mnist_test.npz --out=experiments/real/pixels.jsonl
     python -m experiments.real
 
-DIR has the two files, of `images` and `labels`. The second command clusters the pixels; the last
-one measures the checkpoints of seed 0 on USPS in --runs that `curves.jsonl` does not have, and
-writes `tables.md` and `curves.svg` of what is there.
+DIR has the two files, of `images` and `labels`. The second command clusters the pixels. The last
+one reads the runs in --runs: it clusters their features by `SmoothTree`, and by k-means on UMAP's
+map, and measures the checkpoints of seed 0 on USPS; what `found.jsonl` and `curves.jsonl` have is
+not computed again. Then it writes `tables.md` and `curves.svg` of what is there.
 """
 
 import json
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import NamedTuple
 
+import numpy as np
 import yaml
 
+from cluster_jax import metrics
 from cluster_jax.cli import exit_codes
+from cluster_jax.clustering.kmeans import kmeans
+from cluster_jax.clustering.reduce import reduce
+from cluster_jax.clustering.smooth_tree import SmoothTree
+from cluster_jax.core.arrays import normalize_rows
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.training.config import config_json
 from experiments import registry, table, tables
 from experiments.peers import summary
 from experiments.real import curves
-from experiments.registry import Cell
 from experiments.tables import Lines
 
 FOLDER = Path(__file__).parent
 NUMBERS = ("usps", "mnist")
+SEEDS = range(20)
 ABOUT = """# The methods on two sets that others publish on
 
 USPS, 9,298 digits of 16 x 16 pixels, and the test set of MNIST, 10,000 digits of 28 x 28 pixels:
 each whole, without labels, which only score. Every row is the digits config of its method. No
 setting was chosen on these sets: all were tuned on the labels of scikit-learn's digits, and the
-network is narrower, for speed ([tables.yaml](tables.yaml) has each). `own.map_acc` is the ACC of
-k-means on UMAP's map of the features, with k given; `clusters` and `their-ACC` are what GridShift
-finds on that map, `own.tree` and `own.tree_acc` what `SmoothTree` finds in the features."""
+network is narrower, for speed ([tables.yaml](tables.yaml) has each). The columns `clusters` and
+`their-ACC` are what GridShift finds on UMAP's map of the features, without the number."""
+FOUND = """## Other clusters of the same features
+
+ACC in percent, mean ± standard deviation over the seeds; all numbers that were found."""
 OTHERS = """## What others print
 
 Of networks that were trained from nothing on the same images. All give the number of clusters; the
 networks are wider, and their settings were chosen with labels, as ours were on other digits."""
 REGULARIZER = """## Does the regularizer help?
 
-SimCLR + NRCC minus SimCLR in percent, paired over the seeds, mean ± standard error:"""
+Percent of ACC above SimCLR, paired over the seeds, mean ± standard error:"""
 CURVES = """## Accuracy against steps
 
 USPS, seed 0: where a line still rises, its row in the table is not converged.
 
 ![5-NN accuracy and k-means ACC of each method against steps](curves.svg)"""
-COMPARED = {
-    "k-means, k given": ("metrics.kmeans.acc", 100.0),
-    "k-means on the map, k given": ("metrics.own.map_acc", 1.0),
-    "GridShift, k found": ("metrics.gridshift.acc", 100.0),
-    "SmoothTree, k found": ("metrics.own.tree_acc", 1.0),
-}
-SEEDS = range(20)
 
 
-def cells(number: str) -> list[Cell]:
-    """Returns the rows of a table that are trained."""
-    return [cell for cell in registry.cells(registry.find("real", number), "config") if cell.run]
+class Trained(NamedTuple):
+    """A finished run: table, row and seed, its line of the results."""
+
+    number: str
+    row: str
+    seed: int
+    run: registry.Run
+    line: Mapping
 
 
-def paired(number: str, results: Lines) -> str:
+def finished(number: str, results: Lines) -> Iterator[Trained]:
+    """Yields the finished runs of a table."""
+    for cell in registry.cells(registry.find("real", number), "config"):
+        if cell.run is None:
+            continue
+        for seed in SEEDS:
+            run = cell.run._replace(seed=seed)
+            line = results.find(run._asdict())
+            if "metrics" in line:
+                yield Trained(number, cell.row.name, seed, run, line)
+
+
+def workdir_of(one: Trained, runs: Path) -> Path | None:
+    """Returns the folder of a run, wherever its data lay; None: it is not there."""
+    for folder in sorted(runs.glob(f"{one.run.config}-*")):
+        if (folder / "embedding.npz").exists():
+            data = json.loads((folder / "config.json").read_text())["data"]["dir"]
+            wanted = config_json(registry.build(one.run, str(Path(data).parent)))
+            if workdirs.default_workdir(wanted, one.run.config).name == folder.name:
+                return folder
+    return None
+
+
+def cluster(folder: Path) -> dict[str, float]:
+    """Returns ACC in percent of clusters of a run's features, and the number that was found."""
+    config = json.loads((folder / "config.json").read_text())
+    with np.load(folder / "embedding.npz") as stored:
+        rows = normalize_rows(stored[config["eval"]["features"]].astype(np.float32))
+    with np.load(config["data"]["dir"]) as stored:
+        labels = stored["labels"]
+    tree = SmoothTree("cosine", random_state=0).fit(rows)
+    points = reduce(rows, n_components=3, n_neighbors=15, metric="cosine", seed=0)
+    of_map = np.asarray(kmeans(points, len(np.unique(labels))).labels)
+    acc = {"tree": tree.labels_, "map": of_map}
+    scored = {name: 100 * metrics.scores(labels, each)["acc"] for name, each in acc.items()}
+    return {**scored, "clusters": tree.n_clusters_}
+
+
+def found_table(number: str, found: Lines) -> str:
+    """Returns the table of `cluster` over the seeds."""
+    rows: dict[str, list[dict]] = {}
+    for line in (line for line in found.lines if line["set"] == number):
+        rows.setdefault(line["row"], []).append(line)
+    columns = [number, "k-means on UMAP's map, k given", "SmoothTree", "clusters"]
+    cells = [
+        [
+            name,
+            tables.mean([line["map"] for line in lines], 1),
+            tables.mean([line["tree"] for line in lines], 1),
+            ", ".join(str(line["clusters"]) for line in lines),
+        ]
+        for name, lines in rows.items()
+    ]
+    return tables.markdown(columns, cells) if cells else ""
+
+
+def paired(number: str, results: Lines, found: Lines) -> str:
     """Returns differences of the rows with NRCC to SimCLR over the seeds that both have."""
-    scores: dict[str, dict[int, dict]] = {}
-    for cell in cells(number):
-        if cell.run:
-            lines = {seed: results.find(cell.run._replace(seed=seed)._asdict()) for seed in SEEDS}
-            finished = {seed: line for seed, line in lines.items() if "metrics" in line}
-            scores[cell.row.name] = finished
-    base, rows = scores["SimCLR"], []
-    for name in (name for name in scores if "NRCC" in name):
-        both = sorted(base.keys() & scores[name].keys())
-        if len(both) > 1:
-            row = [name, str(len(both))]
-            for path, factor in COMPARED.values():
-                pairs = [(scores[name][seed], base[seed]) for seed in both]
-                values = [factor * (table.entry(a, path) - table.entry(b, path)) for a, b in pairs]
-                row.append(f"{fmean(values):+.1f} ± {stdev(values) / len(values) ** 0.5:.1f}")
-            rows.append(row)
-    return tables.markdown([number, "seeds", *COMPARED], rows) if rows else ""
+
+    def of_features(one: Trained, name: str) -> float | None:
+        case = {"set": one.number, "row": one.row, "seed": one.seed}
+        return found.find(case).get(name)
+
+    compared: dict[str, Callable[[Trained], float | None]] = {
+        "k-means, k given": lambda one: 100 * one.line["metrics"]["kmeans"]["acc"],
+        "on the map, k given": lambda one: of_features(one, "map"),
+        "GridShift, k found": lambda one: 100 * one.line["metrics"]["gridshift"]["acc"],
+        "SmoothTree, k found": lambda one: of_features(one, "tree"),
+    }
+    every = {(one.row, one.seed): one for one in finished(number, results)}
+    rows = []
+    for name in dict.fromkeys(row for row, _ in every if "NRCC" in row):
+        seeds = [seed for row, seed in every if row == name and ("SimCLR", seed) in every]
+        cells = [name, str(len(seeds))]
+        for score in compared.values():
+            pairs = [(score(every[name, seed]), score(every["SimCLR", seed])) for seed in seeds]
+            values = [ours - base for ours, base in pairs if ours is not None and base is not None]
+            enough = len(values) > 1
+            error = stdev(values) / len(values) ** 0.5 if enough else 0.0
+            cells.append(f"{fmean(values):+.1f} ± {error:.1f}" if enough else "")
+        rows.append(cells)
+    return tables.markdown([number, "seeds", *compared], rows) if rows else ""
 
 
 def published() -> str:
@@ -89,29 +161,19 @@ def published() -> str:
     return tables.markdown(["method", "set", "ACC", "NMI", "read in"], rows)
 
 
-def measure_curves(file: Path, runs: Path, cells_of_curves: Iterable[Cell]) -> None:
-    """Adds what the checkpoints of the finished runs say to a file of lines."""
-    known = curves.read(file)
-    for cell in cells_of_curves:
-        if cell.run is None or cell.row.name in known:
+def measure(trained: Iterable[Trained], runs: Path, out: Path, found: Lines) -> None:
+    """Adds what the folders of the runs say to `found` and to the curves."""
+    known = curves.read(out / "curves.jsonl")
+    for one in trained:
+        if (folder := workdir_of(one, runs)) is None:
             continue
-        for workdir in runs.glob(f"{cell.run.config}-*"):
-            if _is_of(workdir, cell):
-                found = curves.measure(workdir)
-                lines = [json.dumps({"row": cell.row.name, **point}) + "\n" for point in found]
-                with file.open("a") as opened:
-                    opened.writelines(lines)
-                print(f"{cell.row.name}: {len(found)} checkpoints", flush=True)
-
-
-def _is_of(workdir: Path, cell: Cell) -> bool:
-    """Whether a run is that of a row, wherever the data lie."""
-    if cell.run is None or not (workdir / "config.json").exists():
-        return False
-    stored = json.loads((workdir / "config.json").read_text())
-    folder = Path(stored["data"]["dir"]).parent
-    wanted = config_json(registry.build(cell.run, str(folder)))
-    return workdirs.default_workdir(wanted, cell.run.config).name == workdir.name
+        print(f"{one.number}: {one.row}, seed {one.seed}", flush=True)
+        case = {"set": one.number, "row": one.row, "seed": one.seed}
+        found.add(case, partial(cluster, folder))
+        if one.number == "usps" and one.seed == 0 and one.row not in known:
+            lines = [{"row": one.row, **point} for point in curves.measure(folder)]
+            with (out / "curves.jsonl").open("a") as file:
+                file.writelines(json.dumps(line) + "\n" for line in lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -123,20 +185,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=FOLDER, help="folder of the page")
     flags = parser.parse_args(arguments)
     with exit_codes.handle_errors():
-        results, file = registry.stored(flags.results), flags.out / "curves.jsonl"
-        measure_curves(file, flags.runs, cells("usps"))
-        found, pixels = curves.read(file), Lines(FOLDER / "pixels.jsonl", "set", "method", "seed")
-        if found:
-            tables.write(flags.out / "curves.svg", curves.draw(found))
+        results = registry.stored(flags.results)
+        found = Lines(flags.out / "found.jsonl", "set", "row", "seed")
+        pixels = Lines(flags.out / "pixels.jsonl", "set", "method", "seed")
+        every = [one for number in NUMBERS for one in finished(number, results)]
+        measure(every, flags.runs, flags.out, found)
+        shown = curves.read(flags.out / "curves.jsonl")
+        if shown:
+            tables.write(flags.out / "curves.svg", curves.draw(shown))
+        source = tables.origin("python -m experiments.real", tables.CLUSTERS)
+        for name in tables.OF_LINES:
+            source[name] = tables.values(name, found.lines + pixels.lines)
         parts = [
             ABOUT,
             table.pages("real", list(NUMBERS), "config", flags.seeds, results),
-            "## Pixels\n\n" + summary(pixels.lines) if pixels.lines else "",
+            FOUND,
+            *(found_table(number, found) for number in NUMBERS),
+            f"## Pixels\n\n{summary(pixels.lines)}" if pixels.lines else "",
             REGULARIZER,
-            *(paired(number, results) for number in NUMBERS),
-            CURVES if found else "",
+            *(paired(number, results, found) for number in NUMBERS),
+            CURVES if shown else "",
             OTHERS,
             published(),
+            "Of the clusters of features and pixels: " + tables.sentence(source),
         ]
         tables.write(flags.out / "tables.md", "\n\n".join(part for part in parts if part) + "\n")
 
