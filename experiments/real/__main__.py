@@ -198,7 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             source[name] = tables.values(name, found.lines + pixels.lines)
         parts = [
             ABOUT,
-            table.pages("real", list(NUMBERS), "config", flags.seeds, results),
+            table.pages("real", [*NUMBERS, "usps_ncl"], "config", flags.seeds, results),
             FOUND,
             *(found_table(number, found) for number in NUMBERS),
             f"## Pixels\n\n{summary(pixels.lines)}" if pixels.lines else "",
