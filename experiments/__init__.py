@@ -7,6 +7,7 @@ COMMANDS = (
     "experiments.living",
     "experiments.number_of_clusters",
     "experiments.number_of_clusters.many",
+    "experiments.number_of_clusters.probabilities",
     "experiments.peers",
     "experiments.real",
     "experiments.run",

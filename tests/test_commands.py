@@ -32,7 +32,7 @@ from experiments.benchmark import __main__ as benchmark
 from experiments.benchmark import embed as bench_embed
 from experiments.benchmark import gridshift, step, topology
 from experiments.number_of_clusters import __main__ as numbers
-from experiments.number_of_clusters import generate, many
+from experiments.number_of_clusters import generate, many, probabilities
 from experiments.real import __main__ as real
 from experiments.tutorials import __main__ as tutorials
 from tests import toy
@@ -315,6 +315,17 @@ def start_tables(rest, patch):
     tables.main(rest)
 
 
+def start_probabilities(rest, patch):
+    """One draw of three clusters that are far apart, in which every row is right."""
+    patch.setattr(probabilities, "DRAWS", 1)
+    probabilities.main([*rest, "--out=q.jsonl"])
+    lines = pathlib.Path("q.md").read_text().splitlines()
+    shown = [line.split(" | ")[1:] for line in lines if re.search(", (new|fitted) rows", line)]
+    # Half of the sixty rows each, of which all are right.
+    assert sum(int(number) for _, number, *_ in shown) == 60
+    assert {share for *_, share in shown if share.strip(" |")} == {"1.00 |"}
+
+
 def start_real(rest, patch):
     """Writes the page of no runs: what others print."""
     real.main([*rest, "--results=r.jsonl", "--runs=none", "--out=."])
@@ -325,6 +336,7 @@ EXPERIMENTS = {
     "experiments.benchmark": start_benchmark, "experiments.living": start_living,
     "experiments.number_of_clusters": start_numbers,
     "experiments.number_of_clusters.many": start_many, "experiments.peers": start_peers,
+    "experiments.number_of_clusters.probabilities": start_probabilities,
     "experiments.real": start_real, "experiments.run": start_run,
     "experiments.tables": start_tables,
     "experiments.tutorials": start_tutorial,
