@@ -226,7 +226,8 @@ def pages(paper: str, numbers: list[str], scale: str, seeds: list[int], results:
         values, runs, gaps = collect(chosen, scale, seeds, results)
         if runs:
             kind = number.replace("figure", "Figure ") if "figure" in number else f"Table {number}"
-            is_own = paper not in registry.GROUPS
+            # The other scales are of scikit-learn's digits.
+            is_own = paper not in (*registry.PAPERS, "digits")
             source = f"The paper ({chosen.source})" if chosen.source else "Protocol"
             title = chosen.title if is_own else f"{paper} {kind}: {chosen.title}"
             parts = [

@@ -85,12 +85,11 @@ def finished(number: str, results: Lines) -> Iterator[Trained]:
 
 def workdir_of(one: Trained, runs: Path) -> Path | None:
     """Returns the folder of a run, wherever its data lay; None: it is not there."""
-    for folder in sorted(runs.glob(f"{one.run.config}-*")):
-        if (folder / "embedding.npz").exists():
-            data = json.loads((folder / "config.json").read_text())["data"]["dir"]
-            wanted = config_json(registry.build(one.run, str(Path(data).parent)))
-            if workdirs.default_workdir(wanted, one.run.config).name == folder.name:
-                return folder
+    for file in sorted(runs.glob("*/embedding.npz")):
+        data = json.loads((file.parent / "config.json").read_text())["data"]["dir"]
+        wanted = config_json(registry.build(one.run, str(Path(data).parent)))
+        if workdirs.default_workdir(wanted, one.run.config).name == file.parent.name:
+            return file.parent
     return None
 
 
@@ -171,7 +170,7 @@ def measure(trained: Iterable[Trained], runs: Path, out: Path, found: Lines) -> 
         case = {"set": one.number, "row": one.row, "seed": one.seed}
         found.add(case, partial(cluster, folder))
         if one.number == "usps" and one.seed == 0 and one.row not in known:
-            lines = [{"row": one.row, **point} for point in curves.measure(folder)]
+            lines = [{"row": one.row, **point} for point in curves.measure(folder, curves.STEPS)]
             with (out / "curves.jsonl").open("a") as file:
                 file.writelines(json.dumps(line) + "\n" for line in lines)
 

@@ -32,7 +32,7 @@ PLOTS = (Plot("knn", "5-NN accuracy, %", 70.0), Plot("acc", "k-means ACC, k give
 WIDTH, HEIGHT, LEFT, TOP, SIDE = 940, 330, 50, 30, 300
 
 
-def measure(workdir: Path, steps: Iterable[int] = STEPS) -> list[dict]:
+def measure(workdir: Path, steps: Iterable[int]) -> list[dict]:
     """Returns 5-NN accuracy and k-means ACC in percent of the checkpoints of a training.
 
     Args:
