@@ -31,9 +31,12 @@ neighbors). Then:
    then apart, by the same test; with the cosine they must be apart by the Euclidean distance, too,
    since the directions of one long Gaussian are two clusters. It is one cluster if there is one,
    with the cosine only if there are no parts by the Euclidean distance.
-7. Best guess (`_best_guess`). If less than 75 % of the clusters, and of the rows, are apart, the
-   answer is that of step 5. More than 12 clusters must have 14 rows on average: otherwise the best
-   number up to 12 is taken (not of micro-clusters).
+7. Best guess (`_is_too_many`), of an answer that is not clear. If less than 75 % of the clusters,
+   and of the rows, are apart, it is that of step 5. More than 12 clusters must have 14 rows on
+   average, and a silhouette that exceeds that of as many clusters of rows whose columns are
+   shuffled, each on its own, by half of the gap and by 0.1: columns with long tails have corners,
+   as outputs of a softmax do, and a Gaussian has none. Otherwise the best number up to 12 is taken
+   (not of micro-clusters).
 8. Rare kinds (`_with_rare`), in a best guess. The silhouette of all rows hardly changes with a
    cluster of few rows. So the parts of Ward's tree inside each cluster are compared, those of 6
    rows to a sixth of the cluster of which 95 % of the links to nearest rows stay inside. The part
@@ -130,9 +133,16 @@ def find(x: NDArray, rows: Smoother, rng: np.random.Generator) -> Found:
         labels = _with_levels(x, rows, labels, rng)
     divided = _divided(x, rows.metric, labels)
     share, verdict = _judged(x, rows, divided, is_curved)
-    if share < MOST_APART and not is_curved:
-        return Found(_best_guess(x, rows, labels, scores, rng), gap, UNCLEAR, scores)
-    return Found(divided, gap, verdict, scores)
+    if verdict != UNCLEAR:
+        return Found(divided, gap, verdict, scores)
+    is_guess = share < MOST_APART and not is_curved
+    guess = labels if is_guess else divided
+    if _is_too_many(x, rows, guess, gap, rng):
+        few = max((k for k in scores if k <= _FEW), key=lambda k: scores[k])
+        guess = _partition(rows, tree.ward(rows.smooth), few)
+    elif is_guess and guess.any():
+        guess = _with_rare(_inside(x, rows, guess, rng), guess)
+    return Found(guess, gap, UNCLEAR, scores)
 
 
 def _with_levels(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator) -> NDArray:
@@ -198,19 +208,25 @@ def _judged(x: NDArray, rows: Smoother, labels: NDArray, is_curved: bool) -> tup
     return share, CLEAR if is_alone.all() else UNCLEAR
 
 
-def _best_guess(
-    x: NDArray,
-    rows: Smoother,
-    labels: NDArray,
-    scores: dict[int, float],
-    rng: np.random.Generator,
-) -> NDArray:
-    """Returns the clusters of an unclear answer, see step 7; the arguments are those of `find`."""
+def _is_too_many(
+    x: NDArray, rows: Smoother, labels: NDArray, gap: float, rng: np.random.Generator
+) -> bool:
+    """Returns whether an unclear answer has more clusters than the rows can show, see step 7.
+
+    The arguments are those of `find`, the clusters, and the gap of step 3.
+    """
+    n = len(labels)
     k = int(labels.max()) + 1
-    if rows.counts is None and k > _FEW and k * _ROWS_EACH > len(labels):
-        few = max((k for k in scores if k <= _FEW), key=lambda k: scores[k])
-        return _partition(rows, tree.ward(rows.smooth), few)
-    return _with_rare(_inside(x, rows, labels, rng), labels) if labels.any() else labels
+    if rows.counts is not None or k <= _FEW:
+        return False
+    if k * _ROWS_EACH > n:
+        return True
+    m = min(n, _MOST_NULL_ROWS)
+    shuffled = np.stack([rng.permutation(column)[:m] for column in x.T], axis=1)
+    null = smooth.fit(shuffled, rows.metric, n_axes=rows.sharp.shape[1])
+    parts = _partition(null, tree.ward(null.smooth), min(k, m // _PER_CLUSTER))
+    least = MIN_GAP if np.isinf(gap) else max(MIN_GAP, gap / 2)
+    return _silhouette(rows, labels) - _silhouette(null, parts) < least
 
 
 def of_number(rows: Smoother, sizes: NDArray, wanted: int) -> NDArray:

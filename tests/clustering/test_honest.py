@@ -99,6 +99,15 @@ def test_by_default_rows_without_clusters_are_not_called_clear(kind, d):
     assert SmoothTree().fit(rows_without_clusters(kind, d)).verdict_ != CLEAR
 
 
+@every_row("metric", smooth.METRICS)
+@every_row(("n", "d"), [(1500, 20), (1200, 2)])
+def test_corners_of_a_continuum_are_at_most_twelve(n, d, metric):
+    """Each column alone has as long a tail."""
+    x = np.exp(2 * np.random.default_rng(d).normal(size=(n, d)))
+    model = SmoothTree(metric).fit(x / x.sum(axis=1, keepdims=True))
+    assert (model.verdict_ != CLEAR, model.n_clusters_ <= 12) == (True, True)
+
+
 def test_a_cluster_of_nine_tenths_is_not_the_only_one():
     rng = np.random.default_rng(3)
     truth = np.repeat(np.arange(9), [1260, *[18] * 8])

@@ -12,7 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import cluster_jax
-from cluster_jax.clustering import knn, smooth, tree_fit
+from cluster_jax.clustering import knn, number, smooth, tree_fit
 from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
@@ -60,6 +60,28 @@ def test_number_of_clusters_given():
     assert not fit(x, n_clusters=1).labels_.any()
     for k in (150, 399, 400):
         assert fit(x, n_clusters=k).n_clusters_ == k
+
+
+def test_a_given_number_is_not_searched_for(monkeypatch):
+    for step in ("find", "_search", "_null", "_divided"):
+        monkeypatch.setattr(number, step, lambda *_, step=step: pytest.fail(step))
+    x, _ = blobs((100,) * 4)
+    assert fit(x, n_clusters=6).n_clusters_ == 6
+    assert fit(x[:, :2], n_clusters=6).n_clusters_ == 6
+
+
+@every_row(("n", "d"), [(90, 2), (200, 9), (500, 30)])
+def test_a_row_between_two_clusters_is_not_sure(n, d):
+    rng, truth = np.random.default_rng(d), np.arange(n) % 2
+    x = rng.normal(size=(n, d))
+    x[:, 0] += 11 * truth
+    middle = np.zeros((1, d))
+    middle[0, 0] = 5.5
+    for row in (middle, middle + 0.05):
+        model = fit(np.concatenate([x, row]))
+        assert (model.n_clusters_, model.probabilities_[-1] < 0.9) == (2, True)
+    assert (fit(x).predict_proba(middle) < 0.9).all()
+    assert fit(x).probabilities_.mean() > 0.99
 
 
 @pytest.mark.parametrize("most", [400, 350])  # The second: micro-clusters.
