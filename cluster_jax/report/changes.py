@@ -3,10 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from cluster_jax.clustering import numbering
 from cluster_jax.clustering.numbering import Event
 from cluster_jax.core.names import counted
-from cluster_jax.report.report_data import Cluster, ReportData
+from cluster_jax.report.report_data import Changes, Cluster, Gone, ReportData
 
 N_SHOWN, MAX_ENTRIES = 8, 40
 # Changes of rows that are counted -> their word.
@@ -21,6 +23,7 @@ _KINDS = (
     numbering.GREW,
     numbering.SHRANK,
 )
+_GONE = (numbering.SHRANK, numbering.DISAPPEARED)  # of clusters whose rows are gone
 
 
 class Entry(NamedTuple):
@@ -28,11 +31,13 @@ class Entry(NamedTuple):
 
     Attributes:
         words: a sentence that describes it.
-        shown: clusters, each with indices of some of its points.
+        shown: indices of points, with the words above them, "" if the sentence says enough.
+        gone: photos or rows that the cluster has lost and the run no longer has.
     """
 
     words: str
-    shown: list[tuple[Cluster, list[int]]]
+    shown: list[tuple[str, list[int]]]
+    gone: list[Gone]
 
 
 def numbers(counts: Mapping[str, int], noun: str) -> str:
@@ -88,10 +93,11 @@ def entries(data: ReportData, clusters: Sequence[Cluster]) -> tuple[list[Entry],
 
     Without an update there are none.
 
-    An entry is the sentence on an event, and up to eight points of each cluster in it, the most
-    typical first. These are the cluster of the event and the clusters that its lost points are in
-    now. Of a cluster that grew, only new points are shown. A cluster that no longer exists is named
-    in the sentence but has no points: it disappeared, or an update or a person has merged it.
+    An entry is the sentence on an event, and up to eight points of each kind, the most typical
+    first: of a cluster that grew, new ones; of one that lost points to others, what it has now, and
+    what it lost, by the cluster in which these are now; of one that lost points that are gone,
+    these; of any other one, its points. A cluster that no longer exists, because an update or a
+    person has merged it, has only what it lost.
 
     Args:
         data: what the report shows.
@@ -107,14 +113,30 @@ def entries(data: ReportData, clusters: Sequence[Cluster]) -> tuple[list[Entry],
             return by_id[cluster].title
         return data.names.get(str(cluster)) or f"{data.group.capitalize()} {cluster}"
 
-    def points(cluster: Cluster, *, is_new: bool) -> list[int]:
-        members = cluster.members
-        return (members[change.is_new[members]] if is_new else members)[:N_SHOWN].tolist()
-
     result = []
     events = ordered(change.events)
     for event in events[:MAX_ENTRIES]:
-        there = [by_id[i] for i in (event.id, *event.into) if i in by_id]
-        shown = [(c, points(c, is_new=event.kind == numbering.GREW)) for c in there]
-        result.append(Entry(sentence(event, called, data.noun), shown))
+        gone = [one for one in change.gone if one.cluster == event.id and event.kind in _GONE]
+        shown = _shown(event, change, clusters)
+        result.append(Entry(sentence(event, called, data.noun), shown, gone[:N_SHOWN]))
     return result, len(events) - len(result)
+
+
+def _shown(
+    event: Event, change: Changes, clusters: Sequence[Cluster]
+) -> list[tuple[str, list[int]]]:
+    """Returns the points of an event that are still there, see `Entry.shown`."""
+    own = next((c.members for c in clusters if c.id == event.id), np.zeros(0, np.int64))
+    if event.kind == numbering.GREW:
+        new = own[change.is_new[own]][:N_SHOWN].tolist()
+        return [("", new)] if new else []
+    if event.kind in _GONE:
+        return []
+    if event.kind not in (numbering.SPLIT, numbering.MERGED):
+        return [("", own[:N_SHOWN].tolist())]
+    shown = [("Now in it", own[:N_SHOWN].tolist())]
+    for cluster in clusters:
+        lost = cluster.members[change.left[cluster.members] == event.id]
+        if cluster.id != event.id:
+            shown.append((f"Lost, now in {cluster.title}", lost[:N_SHOWN].tolist()))
+    return [(words, points) for words, points in shown if points]

@@ -8,7 +8,7 @@ from typing import Any
 import jinja2
 
 from cluster_jax.core.names import counted, files_and_folders
-from cluster_jax.report import summary
+from cluster_jax.report import summary, thumbnails
 
 
 def fill(name: str, **values: Any) -> str:
@@ -36,7 +36,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.globals["summary"] = summary
     named = {"count": counted, "files_and_folders": files_and_folders}
-    environment.filters |= {**named, "number": summary.format_value}
+    environment.filters |= {**named, "number": summary.format_value, "uri": thumbnails.uri}
     return environment
 
 

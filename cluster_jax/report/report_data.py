@@ -27,20 +27,38 @@ MAX_PARTS, MAX_IN_TREE = 8, 500
 MAX_ASKED, MIN_KIND = 5, 3
 
 
+class Gone(NamedTuple):
+    """A photo or row that a run no longer has.
+
+    Attributes:
+        cluster: the cluster that it was in.
+        name: its file, id or number.
+        picture: its thumbnail, uint8 `[height, width, 1 or 3]`, or None.
+    """
+
+    cluster: int
+    name: str
+    picture: NDArray | None
+
+
 class Changes(NamedTuple):
     """The last update of a run.
 
     Attributes:
         update: number of the update.
         is_new: bool `[n]`, points of the report that came in this update.
+        left: int `[n]`, the cluster that a point has left in this update for another one; -1: none.
         events: changes of the clusters in this update.
         counts: numbers of changed rows, see `changes.numbers`.
+        gone: some of the photos or rows that are gone, at most eight of a cluster.
     """
 
     update: int
     is_new: NDArray
+    left: NDArray
     events: tuple[Event, ...]
     counts: Mapping[str, int]
+    gone: tuple[Gone, ...] = ()
 
 
 class ReportData(NamedTuple):

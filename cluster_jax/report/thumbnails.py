@@ -63,3 +63,8 @@ def sprite(images: Sequence[NDArray]) -> dict[str, Any]:
     sheet.save(buffer, kind, **options)
     uri = f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
     return {"uri": uri, "columns": columns, "rows": rows, "width": width, "height": height}
+
+
+def uri(image: NDArray) -> str:
+    """Returns a small image, uint8 `[height, width, 1 or 3]`, as a data URI."""
+    return sprite([image[..., 0] if image.shape[2] == 1 else image])["uri"]

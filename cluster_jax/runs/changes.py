@@ -33,13 +33,29 @@ def write_last(run: Run) -> None:
         InputError: the file of an earlier state is damaged.
     """
     file = run.workdir / workdirs.CHANGES
+    if (states := last_update(run)) is not None:
+        io.write(file, assignments.to_csv(table(*states)))
+    else:
+        file.unlink(missing_ok=True)
+
+
+def last_update(run: Run) -> tuple[Run, Run] | None:
+    """Returns the states before and after the last update up to a state; None if not both are kept.
+
+    Args:
+        run: a state of its workdir, or the next one, which is not yet written.
+
+    Raises:
+        InputError: the file of an earlier state is damaged.
+    """
     numbers = workdirs.states(run.workdir)
-    for back in range(numbers[-1] - run.number, len(numbers) - 1):
-        if (after := records.read(run.workdir, back)).made_by == "update":
-            before = records.read(run.workdir, back + 1)
-            io.write(file, assignments.to_csv(table(before, after)))
-            return
-    file.unlink(missing_ok=True)
+    after = run
+    for number in [number for number in numbers[::-1] if number < run.number]:
+        earlier = records.read(run.workdir, len(numbers) - 1 - numbers.index(number))
+        if after.made_by == "update":
+            return earlier, after
+        after = earlier
+    return None
 
 
 def table(before: Run, run: Run) -> dict[str, list[Any]]:

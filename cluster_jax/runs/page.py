@@ -3,26 +3,30 @@
 They are files for people; commands use them only to detect that they are out of date.
 """
 
+import collections
 import os
 import pathlib
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
+from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.core import buckets, io
 from cluster_jax.core.arrays import blocks
 from cluster_jax.data import folder as image_files
 from cluster_jax.discovery import splits
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.report import assignments, duplicates, report
-from cluster_jax.report.report_data import Changes, ReportData
+from cluster_jax.report.changes import N_SHOWN
+from cluster_jax.report.report_data import Changes, Gone, ReportData
 from cluster_jax.runs import finish, start
 from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.changes import last_update
 from cluster_jax.runs.run import Run
 
 
@@ -219,10 +223,6 @@ def report_data(run: Run) -> ReportData:
     if run.duplicates is not None and run.duplicates.n_groups:
         # Of all images, also where only the unlabeled ones are clustered.
         repeated = duplicates.Shown(run.duplicates, run.names, run.shown)
-    changes = None
-    if run.updates:
-        is_new = run.columns["since"][rows] == run.updates
-        changes = Changes(run.updates, is_new, run.events, run.changes)
     return ReportData(
         title=_title(run),
         results=run.results,
@@ -242,8 +242,53 @@ def report_data(run: Run) -> ReportData:
         is_decided=run.columns["decided"][rows],
         facts=None if run.facts is None or not run.is_of_images else run.facts[rows],
         command=correction_command(run.workdir),
-        changes=changes,
+        changes=_changes(run, pictures) if run.updates else None,
     )
+
+
+def _changes(run: Run, pictures: stores.Pictures) -> Changes:
+    """Returns the last update of a run: what is new, and what a cluster has lost, if that is known.
+
+    Args:
+        run: the run, whose last update may be some states ago.
+        pictures: the pictures of all rows that the run has or had.
+    """
+    is_new = run.columns["since"][run.rows] == run.updates
+    left = np.full(len(run.columns), NO_CLUSTER)
+    gone = list[Gone]()
+    try:
+        states = last_update(run)
+    except io.DamagedFile:  # of an earlier state: the page has all but what was lost then
+        states = None
+    if states is not None:
+        before, after = states
+        places = {key: place for place, key in enumerate(_keys(before))}
+        was = np.array([places.pop(key, -1) for key in _keys(after)], np.int64)
+        labels = before.columns["label"][was]
+        left = np.where((was >= 0) & (labels != after.columns["label"]), labels, NO_CLUSTER)
+        gone = _gone(before, np.array([*places.values()], np.int64), pictures)
+    return Changes(run.updates, is_new, left[run.rows], run.events, run.changes, tuple(gone))
+
+
+def _keys(run: Run) -> Sequence[Any]:
+    """Returns what tells the rows of a run apart, also in another state: of embeddings, the ids."""
+    by_id = run.names is not None and not run.is_of_images
+    return run.names if by_id and run.names is not None else run.columns["row"].tolist()
+
+
+def _gone(before: Run, rows: NDArray, pictures: stores.Pictures) -> list[Gone]:
+    """Returns some of the rows int `[g]` of a run, at most `N_SHOWN` of a cluster."""
+    gone = list[Gone]()
+    counts = collections.Counter[int]()
+    places = pictures.places(before.columns["row"][rows]).tolist()
+    for row, place in zip(rows.tolist(), places, strict=True):
+        cluster = int(before.columns["label"][row])
+        counts[cluster] += 1
+        if counts[cluster] <= N_SHOWN:
+            name = str(row) if before.names is None else before.names[row]
+            picture = None if place < 0 else pictures.fetch(np.array([place]))[0]
+            gone.append(Gone(cluster, name, picture))
+    return gone
 
 
 def _clustering(run: Run) -> Clustering:

@@ -82,6 +82,7 @@ def test_new_renamed_and_deleted_files(place, capsys, refused):
     report.main([str(run)])
     page = (run / "report.html").read_text()
     assert f"Update 1: {changed}" in page
+    assert re.findall('<img class="tile" src="data:[^"]*" alt="([^"]*)"', page) == ["06.png"]
     update.main([f"--workdir={run}", "--refit"])
     assert "All photos were clustered anew." in capsys.readouterr().out
     for number in (2, 1):

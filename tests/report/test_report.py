@@ -29,7 +29,7 @@ from cluster_jax.report import (
     thumbnails,
 )
 from cluster_jax.report.report import ReportData, render
-from cluster_jax.report.report_data import Changes
+from cluster_jax.report.report_data import Changes, Gone
 from tests.rows import every_row
 
 NO_SCORES = dict.fromkeys(("acc", "nmi", "ari", "ami"))
@@ -198,35 +198,67 @@ def groups_of(cluster_labels, distances=None):
 EVENTS = (
     Event("survived", 2, 3),
     Event("grew", 0, 2),
-    Event("split", 4, 25, (0,)),
+    Event("split", 4, 13, (0, 2)),
     Event("emerged", 2, 3),
+    Event("merged", 8, 2, (4,)),
     Event("disappeared", 9, 0),
+    Event("shrank", 0, 2),
 )
 
 
 @pytest.mark.parametrize("make_page", [labeled, rows_only])
 def test_what_changed(make_page):
-    """New points of a cluster that grew, births, and splits beside their parent; by their names."""
+    """New points of a cluster that grew, births, and what a cluster has lost; by their names."""
     names = {"2": "cats", "9": "old dogs"}
     data = make_page(distances=np.arange(68, dtype=float))._replace(names=names)
-    new = np.flatnonzero(data.clustering.cluster_labels == 0)[[3, 7]]
+    members = {c: np.flatnonzero(data.clustering.cluster_labels == c).tolist() for c in (0, 2, 4)}
+    new = [members[0][3], members[0][7]]
     is_new = np.isin(np.arange(68), new)
-    page = page_of(data._replace(changes=Changes(3, is_new, EVENTS, {"new": 2, "gone": 1})))
+    left = np.full(68, -1)
+    left[members[0][10:]] = left[members[2][1]] = 4
+    left[members[4][5:7]] = 8
+    gone = [
+        Gone(0, "a <b>.jpg", np.full((6, 9, 3), 70, np.uint8)),
+        Gone(9, "z.jpg", np.full((6, 9, 1), 90, np.uint8)),
+        Gone(0, "17", None),
+    ]
+    changes = Changes(3, is_new, left, EVENTS, {"new": 2, "gone": 1}, tuple(gone))
+    page = page_of(data._replace(changes=changes))
     section = page.by_id("changed")
     assert "What changed" in text(section)
     said = f"Update 3: 2 {data.noun}s are new; 1 {data.noun} is gone; 1 {data.group} stayed as it "
     assert said in text(section)
     entries = section.findall(".//h3/..")
+    group = data.group.capitalize()
     assert [text(entry.find("h3")) for entry in entries] == [
         f"Cats is new (3 {data.noun}s)",
-        f"{data.group.capitalize()} 4 split: 25 {data.noun}s of it now in Cluster 0",
+        f"{group} 4 split: 13 {data.noun}s of it now in {group} 0 and cats",
+        f"{group} 8 merged into {group} 4 (2 {data.noun}s)",
         f"Old dogs disappeared: none of its {data.noun}s is left",
-        f"{data.group.capitalize()} 0 has 2 new {data.noun}s",
+        f"{group} 0 has 2 new {data.noun}s",
+        f"{group} 0 lost 2 {data.noun}s",
     ]
     lists = [[e.get("data-points") for e in entry.iter("ul")] for entry in entries]
-    shown = [[list(map(int, points.split(","))) for points in each] for each in lists]
-    members = {c: np.flatnonzero(data.clustering.cluster_labels == c).tolist() for c in (0, 2, 4)}
-    assert shown == [[members[2]], [members[4][:8], members[0][:8]], [], [new.tolist()]]
+    shown = [[list(map(int, points.split(","))) for points in each if points] for each in lists]
+    assert shown == [
+        [members[2]],
+        [members[4][:8], members[0][10:18], [members[2][1]]],
+        [members[4][5:7]],
+        [],
+        [new],
+        [],
+    ]
+    words = [[text(p) for p in entry.findall("p")] for entry in entries]
+    there = f"Lost, now in {group}"
+    assert words[1] == ["Now in it", f"{there} 0", "Lost, now in cats"]
+    assert words[2] == [f"{there} 4"]
+    images = [image.get("title") for entry in entries for image in entry.iter("img")]
+    assert images == ["z.jpg", "a <b>.jpg"]
+    for image, pixel in zip(section.iter("img"), (90, 70), strict=True):
+        pixels = decode(image.get("src"))
+        assert pixels.shape[:2] == (6, 9)
+        assert abs(int(pixels.mean()) - pixel) < 4
+    assert text(entries[-1].find(".//span[@class='name']")) == "17"
     assert "changed" not in page_of(data).sections()
 
 

@@ -10,6 +10,7 @@ from pyarrow import parquet
 
 from cluster_jax.cli import cluster, predict, report, update
 from cluster_jax.core.checks import InputError
+from cluster_jax.runs import page
 from cluster_jax.runs import run as records
 from cluster_jax.runs import update as updates
 from cluster_jax.runs import workdir as workdirs
@@ -190,6 +191,21 @@ def test_rows_with_ids_are_known_by_them(named, tmp_path, capsys, refused):
         {"name": "copy", "change": "new", "before": "", "after": own["p3"]},
         {"name": "p0", "change": "gone", "before": own["p0"], "after": ""},
     ]
+
+
+def test_the_page_shows_what_a_cluster_has_lost(named, tmp_path):
+    """What is gone, by its id, and rows that are in another cluster now; also after a decision."""
+    new = named("new.parquet", [*range(1, 4), 75, *range(5, 70)], [f"p{i}" for i in range(1, 70)])
+    update.main(["--workdir=out", new, "--report=no"])
+    before, after = records.read(tmp_path / "out", 1), records.read(tmp_path / "out")
+    shown = page.report_data(after).changes
+    assert [(one.name, one.cluster) for one in shown.gone] == [("p0", before.labels[0])]
+    assert np.flatnonzero(shown.left >= 0).tolist() == [3], "p4, which has another vector"
+    assert shown.left[3] == before.labels[4] != after.labels[3]
+    report.main(["out", "--name=0=cats"])
+    later = page.report_data(records.read(tmp_path / "out")).changes
+    assert later.left.tolist() == shown.left.tolist()
+    assert later.gone == shown.gone
 
 
 def test_a_decision_is_about_the_row_of_that_id(named, tmp_path):
