@@ -328,13 +328,16 @@ def _of_array(values: Any) -> Image.Image:
 
 
 def digest(item: Item, file: Image.Image) -> bytes:
-    """Hashes (SHA-256, 32 bytes) what an image shows, whatever else is written into its file.
+    """Hashes what an image shows, whatever else is written into its file, in 32 bytes.
 
-    A program for photos that adds a title, a face or a place to a file leaves the digest as it is.
+    The last byte is the EXIF orientation. The others, by which `same_photo` knows a photo, are of
+    SHA-256 of the pixels as they are stored: they stay if a program adds a title, a face or a place
+    to a file, and if it turns the photo by its tag.
+
     A JPEG is not decoded for it: all segments count but those of metadata. Of other images the
     pixels count, with all that says how they are shown; of both the profile of colors other than
-    those of sRGB. A file of several pages or frames, of which
-    only the first is decoded, counts with all its bytes.
+    those of sRGB. A file of several pages or frames, of which only the first is decoded, counts
+    with all its bytes.
 
     Args:
         item: the image.
@@ -345,15 +348,31 @@ def digest(item: Item, file: Image.Image) -> bytes:
     """
     profile = file.info.get("icc_profile") or b""
     colors = profile if _to_srgb(profile, _CHANNELS.get(profile[16:20], "")) else b""
+    turn = orientation(file)
     if isinstance(item, bytes) and file.format in ("JPEG", "MPO"):
-        shown = [f"{orientation(file)} ".encode(), colors, *_without_metadata(item)]
-        return hashlib.sha256(b"".join(shown)).digest()
-    if isinstance(item, bytes) and getattr(file, "n_frames", 1) > 1:
-        return hashlib.sha256(item).digest()
-    _load(file)  # First, because Pillow turns a TIFF then.
-    about = f"{file.mode} {file.size} {orientation(file)} {file.info.get('transparency')} "
-    colors += bytes(file.getpalette() or ())
-    return hashlib.sha256(about.encode() + colors + file.tobytes()).digest()
+        shown = [b"1 ", colors, *_without_metadata(item)]
+    elif isinstance(item, bytes) and getattr(file, "n_frames", 1) > 1:
+        shown, turn = [item], 1
+    else:
+        _load(file)
+        pixels: Image.Image = file
+        if isinstance(item, bytes) and file.format == "TIFF":  # Pillow has turned its pixels.
+            turn = orientation(_image(item))
+            back = {6: 8, 8: 6}.get(turn, turn)
+            pixels = file.transpose(_TURNED[back]) if turn in _TURNED else file
+        about = f"{file.mode} {pixels.size} 1 {file.info.get('transparency')} "
+        shown = [about.encode(), colors, bytes(file.getpalette() or ()), pixels.tobytes()]
+    return hashlib.sha256(b"".join(shown)).digest()[:-1] + bytes([turn % 256])
+
+
+def same_photo(digest: bytes) -> bytes:
+    """Returns the part of a `digest` that a photo keeps if it is turned by its tag.
+
+    Example:
+        >>> same_photo(b"pixels" + bytes([1])) == same_photo(b"pixels" + bytes([6]))
+        True
+    """
+    return digest[:-1]
 
 
 def _without_metadata(data: bytes) -> list[bytes]:

@@ -1,5 +1,6 @@
 """The report of a run: one HTML file that opens offline, with images, map, tree and tables."""
 
+import datetime
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from cluster_jax.report.report_data import Cluster, ReportData
 
 # An image is doubtful if the probability of its cluster is lower.
 DOUBTFUL = 0.8
+BURST = 3  # seconds between two photos of one moment
 SECTIONS = ("clusters", "changed", "doubtful", "duplicates", "map", "tree", "skipped")
 
 
@@ -39,7 +41,7 @@ def render(data: ReportData) -> str:
     record: dict[str, Any] = {
         "state": data.state,
         "words": {"point": data.noun, "cluster": data.group},
-        "map": report_map.build_map(data, clusters, doubts, changed),
+        "map": report_map.build_map(data, clusters, doubts, changed, questions(data, doubts)),
         "tree": tree,
         "duplicates": None if data.duplicates is None else duplicates.record(data.duplicates),
     }
@@ -135,6 +137,61 @@ def doubtful(data: ReportData) -> list[tuple[int, int]]:
     points = np.flatnonzero(is_doubtful(member, data.is_copy, data.is_decided))
     points = points[np.argsort(member.probabilities[points], kind="stable")]
     return list(zip(points.tolist(), member.second_labels[points].tolist(), strict=True))
+
+
+def questions(data: ReportData, doubts: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """Returns the points that each question is about, the most doubtful one first.
+
+    Doubtful photos of one cluster that may belong to the same other one are one question if each
+    was taken within `BURST` seconds of the one before. Their near copies, about which a person has
+    not decided and which are in the same cluster, are in it as well, at its end.
+
+    Args:
+        data: what the report shows.
+        doubts: see `doubtful`.
+    """
+    labels = data.clustering.cluster_labels
+    asked = dict[int, list[int]]()  # the first point of a question -> its points
+    last = dict[tuple[int, int], tuple[float, int]]()  # clusters -> time, and first point
+    order = {point: rank for rank, (point, _) in enumerate(doubts)}
+    times = {point: _seconds(data, point) for point in order}
+    for point, other in sorted(doubts, key=lambda doubt: times[doubt[0]]):
+        pair = int(labels[point]), other
+        time, first = last.get(pair, (-np.inf, point))
+        first = first if times[point] - time <= BURST else point
+        asked.setdefault(first, []).append(point)
+        last[pair] = times[point], first
+    copies = _copies(data)
+    result = list[list[int]]()
+    for points in sorted(asked.values(), key=lambda points: min(map(order.__getitem__, points))):
+        points.sort(key=order.__getitem__)
+        also = {copy for point in points for copy in copies.get(point, ())}.difference(points)
+        cluster = labels[points[0]]
+        result.append([*points, *sorted(copy for copy in also if labels[copy] == cluster)])
+    return result
+
+
+def _seconds(data: ReportData, point: int) -> float:
+    """Returns when a photo was taken, in seconds; infinity if it is not known."""
+    taken = "" if data.facts is None else data.facts["taken"][point].decode()
+    if not taken:
+        return np.inf
+    return datetime.datetime.fromisoformat(taken).replace(tzinfo=datetime.UTC).timestamp()
+
+
+def _copies(data: ReportData) -> dict[int, list[int]]:
+    """Returns the copies of each point that has some, itself among them; only undecided ones."""
+    shown = data.duplicates
+    if shown is None:
+        return {}
+    points = np.arange(len(data.clustering.cluster_labels))
+    images = points if shown.rows is None else shown.rows
+    count = max(images.max(initial=-1), shown.duplicates.images.max(initial=-1)) + 1
+    sets = duplicates.groups_of(shown.duplicates, int(count))[images]
+    members = dict[int, list[int]]()
+    for point in points[(sets >= 0) & ~data.is_decided].tolist():
+        members.setdefault(int(sets[point]), []).append(point)
+    return {point: points for points in members.values() for point in points}
 
 
 def _overview(data: ReportData, real: Sequence[Cluster]) -> dict[str, Any]:

@@ -32,6 +32,7 @@ def build_map(
     clusters: Sequence[Cluster],
     doubts: Sequence[tuple[int, int]] = (),
     changed: Sequence[Entry] = (),
+    questions: Sequence[Sequence[int]] = (),
 ) -> dict[str, Any]:
     """Returns the record of the points, from which the page's script draws clusters and map.
 
@@ -45,6 +46,7 @@ def build_map(
         clusters: all clusters, at least one, with that of the points in no cluster; largest first.
         doubts: points that may belong to another cluster, and its ID or -1, in the order shown.
         changed: events of the last update, with points that show them.
+        questions: the points of `doubts` by question, see `questions` in `report`.
 
     Returns:
         - "folder": URI of the folder of the image files, or None;
@@ -58,6 +60,7 @@ def build_map(
         - "taken": dates of the photos, or None without facts about the files;
         - "doubtful", "doubtful_other": numbers of those `doubts` that have a point in the record,
           and the other cluster of each, packed;
+        - "questions": the numbers of points about which one question is asked, see `questions`;
         - "sheets": thumbnails, each with the "column" that has the places of the points: of up to
           `MAX_THUMBNAILS` points, and, if these are small, larger ones of the best `N_BEST` points
           of the `N_SHOWN` largest clusters and of the points of `changed`; empty without images;
@@ -115,12 +118,18 @@ def build_map(
         "taken": taken,
         "doubtful": _pack(numbers[doubtful[:, 0]]),
         "doubtful_other": _pack(doubtful[:, 1]),
+        "questions": [each for points in questions if (each := _there(numbers[list(points)]))],
         "sheets": sheets,
         "nearest": nearest,
         "n_nearest": n_nearest,
         "parts": merges,
         "asked": asked,
     }
+
+
+def _there(numbers: NDArray) -> list[int]:
+    """Returns the numbers of points that the record has, of numbers that are -1 for others."""
+    return numbers[numbers >= 0].tolist()
 
 
 def _best(

@@ -7,7 +7,7 @@ import collections
 import os
 import pathlib
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from cluster_jax.report.report_data import Changes, Gone, ReportData
 from cluster_jax.runs import finish, start
 from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
-from cluster_jax.runs.changes import last_update
+from cluster_jax.runs.changes import last_update, paths
 from cluster_jax.runs.run import Run
 
 
@@ -262,18 +262,30 @@ def _changes(run: Run, pictures: stores.Pictures) -> Changes:
         states = None
     if states is not None:
         before, after = states
-        places = {key: place for place, key in enumerate(_keys(before))}
-        was = np.array([places.pop(key, -1) for key in _keys(after)], np.int64)
+        was, lost = _rows_before(before, after)
         labels = before.columns["label"][was]
         left = np.where((was >= 0) & (labels != after.columns["label"]), labels, NO_CLUSTER)
-        gone = _gone(before, np.array([*places.values()], np.int64), pictures)
+        gone = _gone(before, lost, pictures)
     return Changes(run.updates, is_new, left[run.rows], run.events, run.changes, tuple(gone))
 
 
-def _keys(run: Run) -> Sequence[Any]:
-    """Returns what tells the rows of a run apart, also in another state: of embeddings, the ids."""
-    by_id = run.names is not None and not run.is_of_images
-    return run.names if by_id and run.names is not None else run.columns["row"].tolist()
+def _rows_before(before: Run, after: Run) -> tuple[NDArray, NDArray]:
+    """Finds the n rows of a state in the one before the update that has made it.
+
+    Returns:
+        Their places among the rows of `before`, int64 `[n]`, -1 for those that were not there; and
+        the places that are left, int64 `[g]`.
+    """
+    places = {row: place for place, row in enumerate(before.columns["row"].tolist())}
+    was = np.array([places.pop(row, -1) for row in after.columns["row"].tolist()], np.int64)
+    if after.names is not None:
+        # A known row with other features, such as a turned photo, has its name.
+        earlier, now = paths(before), paths(after)
+        left = {earlier[place]: row for row, place in places.items()}
+        for i in np.flatnonzero((was < 0) & (after.columns["since"] < after.updates)).tolist():
+            if now[i] in left:
+                was[i] = places.pop(left.pop(now[i]))
+    return was, np.array([*places.values()], np.int64)
 
 
 def _gone(before: Run, rows: NDArray, pictures: stores.Pictures) -> list[Gone]:

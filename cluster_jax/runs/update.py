@@ -21,8 +21,8 @@ from cluster_jax.clustering.placing import ByTree
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
+from cluster_jax.data import decode, images
 from cluster_jax.data import folder as image_files
-from cluster_jax.data import images
 from cluster_jax.data.tables import Table
 from cluster_jax.encoding.embed import readable_images, readable_rows
 from cluster_jax.evaluation.options import ClusterOptions
@@ -47,7 +47,7 @@ class _Comparison(NamedTuple):
             corrections. Its names are, of photos, absolute paths.
         known: int64 `[n]`, for each row of `run` its index among the m present ones, -1 if it is
             gone.
-        changed: bool `[n]`, rows of `run` that are there with other contents.
+        changed: bool `[n]`, rows of `run` that are there with another vector, or turned by a tag.
         new: int64, ascending, indices among the m present ones that `run` does not have.
         names: ids or absolute paths of the m present ones; None: they are numbered.
         facts: `[m]`, facts about the present ones, see `Run.facts`.
@@ -124,7 +124,8 @@ def _compare(run: Run, names: Sequence[str] | None, facts: NDArray) -> _Comparis
     """Compares the present photos or rows with a run, by contents and names.
 
     Equal content under another name is the same photo. Of embeddings a row with an id is known by
-    the id alone, and a numbered row by its content.
+    the id alone, and a numbered row by its content. A photo that a program has turned by its tag is
+    the same one, see `decode.same_photo`.
 
     Args:
         run: the run before the update, with facts; its names are, of photos, absolute paths.
@@ -145,8 +146,14 @@ def _compare(run: Run, names: Sequence[str] | None, facts: NDArray) -> _Comparis
     new = np.setdiff1d(np.arange(len(facts)), known)
     of_new = None if names is None else [names[i] for i in new.tolist()]
     gone = [digest.tobytes() for digest in run.gone["digest"]]
-    place = _matched(gone, _digests_of_departed(run, facts[new], of_new))
+    present = _digests_of_departed(run, facts[new], of_new)
+    if run.is_of_images:
+        gone, present = ([*map(decode.same_photo, each)] for each in (gone, present))
+    place = _matched(gone, present)
     back = new[place[place >= 0]]
+    facts_then = facts[back]
+    if run.is_of_images:
+        facts_then["digest"] = run.gone["digest"][place >= 0]
     columns = run.gone[place >= 0][list(COLUMNS.names or ())].astype(COLUMNS)
     every = None
     if run.names is not None and names is not None:
@@ -154,7 +161,7 @@ def _compare(run: Run, names: Sequence[str] | None, facts: NDArray) -> _Comparis
     run = dataclasses.replace(
         run,
         columns=np.concatenate([run.columns, columns]),
-        facts=np.concatenate([run.facts, facts[back]]),
+        facts=np.concatenate([run.facts, facts_then]),
         names=every,
         gone=run.gone[place < 0],
     )
@@ -166,7 +173,7 @@ def _compare(run: Run, names: Sequence[str] | None, facts: NDArray) -> _Comparis
 
 def _keys(facts: NDArray, names: Sequence[str] | None = None) -> list[tuple[bytes, str]]:
     """Returns what `_matched` compares: contents, and names, if there are any."""
-    contents = (digest.tobytes() for digest in facts["digest"])
+    contents = (decode.same_photo(digest.tobytes()) for digest in facts["digest"])
     if names is None:
         names = [""] * len(facts)
     return list(zip(contents, names, strict=True))
@@ -430,23 +437,27 @@ def _compare_photos(
 def _embedded(
     comparison: _Comparison, inputs: Inputs[PhotosConfig]
 ) -> tuple[_Comparison, NDArray, tuple[tuple[str, str], ...]]:
-    """Embeds the photos that are new.
+    """Embeds the photos that are new, or turned.
 
     Returns:
-        The comparison, without new photos that cannot be read; the features of its new photos,
-        float `[l, d]`; and (path, reason) of each new file that cannot be read.
+        The comparison, without those that cannot be read; the features of its turned and new
+        photos, float `[l, d]`; and (path, reason) of each of their files that cannot be read.
     """
     assert comparison.run.store is not None
-    if not len(comparison.new):
+    asked = comparison.embedded
+    if not len(asked):
         return comparison, comparison.run.store[:0], ()
-    fresh = images.select(inputs.dataset, comparison.new)
+    fresh = images.select(inputs.dataset, asked)
     made = photos.embed(inputs._replace(dataset=fresh), comparison.run.encoder())
-    rows = readable_rows({**made, "index": comparison.new})
+    rows = readable_rows({**made, "index": asked})
     first = len(comparison.run.store)
     pictures = photos.pictures_of(made, first)
     if pictures is not None and len(pictures.rows):
         stores.write_pictures(comparison.run.workdir, first, pictures)
-    comparison = comparison._replace(new=rows["index"])
+    comparison = comparison._replace(
+        changed=comparison.changed & np.isin(comparison.known, rows["index"]),
+        new=comparison.new[np.isin(comparison.new, rows["index"])],
+    )
     return comparison, rows["backbone"], readable_images(fresh, made).skipped
 
 

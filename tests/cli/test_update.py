@@ -12,13 +12,15 @@ import sys
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image
 from PIL.PngImagePlugin import PngInfo
 
 from cluster_jax.cli import images, predict, report, update
 from cluster_jax.core import io
 from cluster_jax.report import duplicates
+from cluster_jax.runs import page
 from cluster_jax.runs import run as records
+from cluster_jax.runs import store as stores
 from tests import toy
 from tests.cli.test_images import QUICK
 from tests.cli.test_output import check_keys
@@ -206,6 +208,51 @@ def test_a_title_written_into_a_file_leaves_the_photo(place, capsys):
     assert sorted(run.glob("run-*.npz")) == states
     report.main([str(run), f"--export={place}/sorted", "--by=copy"])
     assert b"summer house" in next((place / "sorted").glob(f"*/{moved['image']}")).read_bytes()
+
+
+def test_a_photo_that_is_turned_by_its_tag_stays_and_is_seen_turned(place, capsys):
+    """Its decision and the name of its cluster hold; features and thumbnail are those of now."""
+    run, photos = place / "run", place / "photos"
+    row = toy.table(run)[7]
+    state = io.read_json(run / "results.json")["state"]
+    other = next(one["cluster"] for one in toy.table(run) if one["cluster"] != row["cluster"])
+    said = {"state": state, "labels": {"7": int(other)}, "names": {other: "mine"}}
+    (place / "c.json").write_text(json.dumps(said))
+    report.main([str(run), f"--corrections={place}/c.json"])
+    before = records.read(run)
+
+    def turn(name, orientation):
+        exif = Image.Exif()
+        exif[ExifTags.Base.Orientation] = orientation
+        with Image.open(photos / name) as file:
+            file.save(photos / name, exif=exif)
+
+    turn(row["image"], 6)
+    capsys.readouterr()
+    update.main([f"--workdir={run}"])
+    assert "1 photo is changed." in capsys.readouterr().out
+    now = toy.table(run)[7]
+    assert (now["cluster"], now["decided"], now["name"]) == (other, "1", "mine")
+    after = records.read(run)
+    moved = np.flatnonzero(np.abs(after.all_features - before.all_features).max(axis=1) > 1e-3)
+    assert moved.tolist() == [7]
+    pictures = stores.read_pictures(run)
+    places = pictures.places(np.array([before.columns["row"][7], after.columns["row"][7]]))
+    then, seen = (pictures.fetch(places[[i]])[0].astype(int) for i in range(2))
+    assert np.abs(np.rot90(then, -1) - seen).mean() < 4 < np.abs(then - seen).mean()
+    shown = page.report_data(after).changes
+    assert (shown.gone, shown.left.max()) == ((), -1)
+    # It leaves, and comes back turned once more under another name.
+    (photos / row["image"]).rename(place / "z.png")
+    update.main([f"--workdir={run}", "--report=no"])
+    (place / "z.png").rename(photos / "z.png")
+    turn("z.png", 3)
+    update.main([f"--workdir={run}", "--report=no"])
+    now = {one["image"]: one for one in toy.table(run)}["z.png"]
+    assert (now["cluster"], now["decided"]) == (other, "1")
+    last = records.read(run)
+    again = last.all_features[last.names.index("z.png")]
+    assert np.abs(again - after.all_features[7]).max() > 1e-3
 
 
 def test_folders_that_are_away_or_have_moved(place, capsys, refused, monkeypatch):

@@ -528,6 +528,36 @@ def test_doubtful_images_are_the_improbable_ones_until_a_person_decides():
     assert set(group[-len({40, 67, 9} & set(group)) :]) <= {40, 67, 9}, "copies come last"
 
 
+def test_one_moment_and_near_copies_are_one_question():
+    """Photos within three seconds of each other, one after the other, of the same two groups."""
+    facts = np.full(68, np.array((8, 8, 1500, b"", 0, 0), FACTS))
+    for point, second in {1: 4, 2: 1, 3: 58, 8: 7, 9: 11, 30: 2}.items():
+        facts["taken"][point] = f"2024-05-01T10:00:{second:02d}".encode()
+    data = smooth_tree({"verdict": "clear"}, sources=PHOTOS, facts=facts)
+    labels = data.clustering.cluster_labels
+    assert set(labels[[1, 2, 3, 8, 9]]) == {labels[1]} != {labels[30]}
+    doubts = [(8, 2), (30, 2), (2, 2), (1, 2), (3, 2), (9, 2), (5, 2), (6, 2), (12, 0)]
+    asked = report.questions(data, doubts)
+    assert asked == [[8, 2, 1], [30], [3], [9], [5], [6], [12]]
+    assert report.questions(data, [(8, 2), (2, 2), (1, 0)]) == [[8], [2], [1]], "other groups"
+    # Copies of 2 and 40, and of 5 and 9, of which those in another group are not asked about.
+    shown = repeated(PHOTOS)
+    assert labels[40] != labels[2]
+    copied = data._replace(duplicates=shown)
+    assert report.questions(copied, doubts[:7]) == [[8, 2, 1], [30], [3], [9, 5]]
+    decided = copied._replace(is_decided=np.arange(68) == 5)
+    assert report.questions(decided, [(9, 2)]) == [[9]]
+    part = copied._replace(duplicates=shown._replace(rows=np.arange(68)[::-1]))
+    assert report.questions(part, [(62, 2)]) == [[62, 58]], "points that are not the images"
+    page = page_of(changed(data, duplicates=None))
+    numbers = {i: n for n, i in enumerate(points_of(page)["index"].tolist())}
+    doubted = [i for i, _ in report.doubtful(data)]
+    questions = report.questions(data, report.doubtful(data))
+    assert sorted(i for points in questions for i in points) == sorted(doubted)
+    said = [[numbers[i] for i in points] for points in questions]
+    assert page.record["map"]["questions"] == said
+
+
 def test_names_that_are_given_and_suggested():
     data = labeled(linkage=TREE)._replace(names={"2": "owls"})
     data.results["suggested_names"] = {"4": ["goldfish", "tench"], "2": ["owl"]}

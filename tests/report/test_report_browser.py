@@ -197,6 +197,62 @@ def test_a_doubt_that_is_settled_is_asked_no_more(tmp_path):
     assert found["parted"] == [False, "3 groups", *["42 photos are doubtful"] * 2]
 
 
+def test_one_answer_holds_for_a_burst_and_its_near_copies(tmp_path):
+    steps = """
+      const item = document.querySelector("#doubts > li");
+      found.shown = all(".tile", item).map((one) => one.title);
+      found.large = item.querySelector(".tile").offsetWidth > 2 * all(".tile", item)[1].offsetWidth;
+      button(item, "Yes, all 3 stay").click();
+      found.count = $("doubts-left").textContent;
+      found.said = [$("said").textContent];
+      choose(item.querySelector("select"), "2");
+      found.said.push($("said").textContent);
+      key("u");
+      key("u");
+      // One of them is decided before: the answer about the others leaves it.
+      all(".tile", item)[1].click();
+      choose($("view-move"), "-1");
+      $("view").close();
+      button(item, "No, Group 1").click();
+      $("save-corrections").click();
+    """
+    facts = np.full(68, np.array((8, 8, 1500, b"", 0, 0), FACTS))
+    facts["taken"][[0, 2]] = b"2024-05-01T10:00:00", b"2024-05-01T10:00:02"
+    copies = repeated(sources())
+    images = copies.duplicates._replace(images=np.array([2, 6, 67, 60, 61]))
+    data = smooth_tree({"verdict": "clear"}, sources=sources(), facts=facts, state="0123456789ab")
+    labels, member = data.clustering.cluster_labels, data.clustering.membership
+    assert labels[0] == labels[2] == labels[6] != labels[67]
+    assert (member.probabilities[[0, 2]] < 0.8).all()
+    assert member.second_labels[0] == member.second_labels[2] == 1
+    found = run(tmp_path, data._replace(duplicates=copies._replace(duplicates=images)), steps)
+    assert found["shown"] == [sources()[i] for i in (0, 2, 6)]
+    assert found["large"]
+    n = int((member.probabilities < 0.8).sum()) - 1  # without a copy
+    assert found["count"] == f"{n - 2} photos are doubtful"
+    assert found["said"] == ["3 photos confirmed in Group 0.", "3 photos moved to Group 2."]
+    said = corrections(found["downloads"][0])
+    assert said == {"labels": {"0": 1, "6": 1}, "wrong": [2]}
+
+
+def test_the_thumbnail_of_a_small_photo_is_no_larger_than_the_photo(tmp_path):
+    """Without its file it is drawn up to the size that the photo has."""
+    steps = """
+      const width = (point) => {
+        document.querySelector(`[data-point="${point}"]`).click();
+        const box = $("view-large").querySelector(".part").getBoundingClientRect();
+        $("view").close();
+        return [Math.round(box.width), Math.round(box.height)];
+      };
+      found.widths = [width(0), width(67)];
+    """
+    facts = np.full(68, np.array((90, 60, 1500, b"", 0, 0), FACTS))
+    facts["width"][67], facts["height"][67] = 3000, 2000
+    data = make(CLUSTERS, side=66, channels=3, sources=sources(), facts=facts, folder="file:///no/")
+    found = run(tmp_path, data, steps, (1400, 700))
+    assert found["widths"] == [[90, 90], [480, 480]]
+
+
 def test_most_alike_images_are_nearest_in_the_features(tmp_path, monkeypatch):
     features = FEATURES.copy()
     features[10], features[20] = features[30], features[30] + 1e-3

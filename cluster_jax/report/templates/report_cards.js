@@ -132,13 +132,23 @@ const likelyOther = new Map(doubtful.map((point, i) => [point, others[i]]));
 const isSettled = (point) => isAnswered(point) || groupOf[point] === rootOf(likelyOther.get(point)); // or its two groups are one now
 const isPhone = matchMedia("(max-width: 45rem)").matches;
 
+// The photos that one question is about: photos of one moment, and near copies. The first one is shown large.
+const askedWith = new Map(map.questions.map((points) => [points[0], points]));
+
+// Those for which the answer about the first one holds: not those that were answered otherwise.
+const alsoAsked = (point) => askedWith.get(point).filter((other) => !isAnswered(other) || groupOf[other] === groupOf[point]);
+
 function doubtItem(point) {
   const entry = copyOf("doubt-template");
-  entry.prepend(tile(point, doubtful, isPhone));
+  const more = askedWith.get(point).slice(1);
+  const pictures = make("ul", { className: "photos small" });
+  if (more.length) fillList(pictures, more, (other) => tileItem(other, askedWith.get(point)));
+  entry.prepend(tile(point, doubtful, isPhone), ...(more.length ? [pictures] : []));
   entry.dataset.doubt = point;
   const [stays, likely] = entry.querySelectorAll("p ~ button");
-  stays.onclick = () => move([point], rootOf(found[point]));
-  likely.onclick = () => move([point], rootOf(likelyOther.get(point)));
+  if (more.length) stays.textContent = `Yes, all ${more.length + 1} stay`;
+  stays.onclick = () => move(alsoAsked(point), rootOf(found[point]));
+  likely.onclick = () => move(alsoAsked(point), rootOf(likelyOther.get(point)));
   drawDoubt(entry);
   return entry;
 }

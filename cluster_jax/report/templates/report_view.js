@@ -13,6 +13,9 @@ function nearest(point) {
 function open(point, list) {
   [current, around] = [point, list];
   const [image, link] = [showFile(element("view-large"), point), element("view-file")];
+  // The small picture of a photo is not shown larger than the photo.
+  const part = element("view-large").querySelector(".part");
+  if (part && about.width?.[point]) part.style.maxWidth = `min(30rem, ${about.width[point]}px)`;
   [link.hidden, link.href] = [true, image?.src ?? "#view"];
   image?.addEventListener("load", () => { link.hidden = false; });
   element("view-name").textContent = titleOf(point).split("/").at(-1);
@@ -123,7 +126,7 @@ function changed({ target }) {
   if (!choice || !target.value) return;
   if (choice === "index") goTo(Number(target.value));
   else if (choice === "merge") merge(id, Number(target.value));
-  else move({ view: () => [current], doubt: () => [Number(target.closest("li").dataset.doubt)], selection: () => selected }[choice](), target.value);
+  else move({ view: () => [current], doubt: () => alsoAsked(Number(target.closest("li").dataset.doubt)), selection: () => selected }[choice](), target.value);
   drawChoices(target);
 }
 
@@ -182,6 +185,6 @@ if (tree) drawTree();
 for (const list of document.querySelectorAll("[data-points]")) fillList(list, pointsOf(list.dataset.points.split(",").map(Number)));
 if (copies.length) fillList(element("duplicate-groups"), copies.map((_, set) => set), copiesItem);
 if (element("kinds")) drawKinds();
-if (doubtful.length) fillList(element("doubts"), doubtful, doubtItem);
+if (doubtful.length) fillList(element("doubts"), [...askedWith.keys()], doubtItem);
 document.body.dataset.ready = "true";
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
