@@ -128,7 +128,7 @@ def write_arrays(
 
 
 def read_arrays(path: epath.PathLike) -> dict[str, np.ndarray]:
-    """Reads the arrays of a file of `write_arrays` without unpickling.
+    """Returns the arrays of a file of `write_arrays`, which are read without unpickling.
 
     Raises:
         DamagedFile: it is not what was written.
@@ -145,6 +145,26 @@ def read_arrays(path: epath.PathLike) -> dict[str, np.ndarray]:
             raise DamagedFile(path, "its arrays cannot be read") from error
 
 
+def read_array(path: epath.PathLike, name: str) -> np.ndarray | None:
+    """Returns one array of a file of `write_arrays`; None if it is not there.
+
+    Of a local file it alone is read.
+
+    Raises:
+        DamagedFile: the file is not what was written.
+        MemoryError: it does not fit into memory.
+    """
+    file = epath.Path(path)
+    with io.BytesIO(file.read_bytes()) if "://" in str(path) else file.open("rb") as content:
+        try:
+            with np.load(content, allow_pickle=False) as arrays:
+                return arrays[name] if name in arrays.files else None
+        except MemoryError:
+            raise
+        except Exception as error:  # As above; and one of a compression that nobody has used.
+            raise DamagedFile(path, "its arrays cannot be read") from error
+
+
 @contextlib.contextmanager
 def in_memory(path: object) -> Iterator[None]:
     """Lets a `MemoryError` inside say which file was read: it is not damaged."""
@@ -155,13 +175,13 @@ def in_memory(path: object) -> Iterator[None]:
 
 
 def read_fingerprint(path: epath.PathLike) -> str:
-    """Reads the fingerprint in a file of `write_arrays`.
+    """Returns the fingerprint in a file of `write_arrays`, of which the end alone is read.
 
     Raises:
         DamagedFile: it has none.
     """
     try:
-        with zipfile.ZipFile(io.BytesIO(epath.Path(path).read_bytes())) as archive:
+        with epath.Path(path).open("rb") as file, zipfile.ZipFile(file) as archive:
             return archive.comment.decode("ascii")
     except (zipfile.BadZipFile, UnicodeDecodeError) as error:
         raise DamagedFile(path, "it is no archive") from error

@@ -33,6 +33,8 @@ Batch = dict[str, np.ndarray]
 Forward = Callable[[Array], Mapping[str, Any]]
 # Entry of an embedding, bool [n]: rows of images that stand in for unreadable files.
 UNREADABLE = "unreadable"
+# Entry of an embedding in a workdir, int32 [n]: the labels of the images, if there are any.
+LABELS = "labels"
 
 
 class Parts(NamedTuple):
@@ -229,8 +231,8 @@ def embed(
 
 
 def readable_rows(embedding: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Removes the rows of unreadable files from an embedding."""
-    rows = {name: values for name, values in embedding.items() if name != UNREADABLE}
+    """Returns the features of an embedding without rows of unreadable files, and without labels."""
+    rows = {name: x for name, x in embedding.items() if name not in (UNREADABLE, LABELS)}
     mask = embedding.get(UNREADABLE)
     if mask is None:
         return rows

@@ -103,7 +103,8 @@ def _write(store: Store, inputs: Inputs[PhotosConfig]) -> None:
             stores.write_pictures(store.workdir, 0, pictures)
         return {name: made[name] for name in ("backbone", UNREADABLE) if name in made}
 
-    stores.write(store, workdirs.TRAIN_EMBEDDING, encoder.checksum, make)
+    labels = inputs.dataset.labels
+    stores.write(store, workdirs.TRAIN_EMBEDDING, encoder.checksum, make, labels)
 
 
 def _as_stored(dataset: Dataset, pictures: Pictures) -> Dataset:

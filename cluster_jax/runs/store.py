@@ -23,7 +23,7 @@ from cluster_jax.core import arrays, buckets, io
 from cluster_jax.data import images, thumbnails
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import FACTS
-from cluster_jax.encoding.embed import Batch, Parts, readable_rows
+from cluster_jax.encoding.embed import LABELS, Batch, Parts, readable_rows
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.training import build
 from cluster_jax.training.build import Inputs
@@ -302,7 +302,13 @@ def begin(store: Store, inputs: Inputs[AnyConfig], encoder: Mapping[str, Any]) -
         Parts(workdir / name, "").remove()
 
 
-def write(store: Store, name: str, checksum: str, make: Callable[[Parts], Batch]) -> None:
+def write(
+    store: Store,
+    name: str,
+    checksum: str,
+    make: Callable[[Parts], Batch],
+    labels: NDArray | None,
+) -> None:
     """Computes and writes a missing embedding; parts of it are saved so that it resumes.
 
     Args:
@@ -310,9 +316,33 @@ def write(store: Store, name: str, checksum: str, make: Callable[[Parts], Batch]
         name: name of the file, a key of `store.files`.
         checksum: checksum of the network, by which parts of an earlier call are known again.
         make: embeds the images; its argument is the location for parts of the embedding.
+        labels: int32 `[n]`, of all images, also unreadable ones; None: there are none.
     """
     parts = Parts(store.workdir / name, f"{origin(store, name)}:{checksum}")
-    parts.finish(make(parts), origin(store, name))
+    parts.finish({**make(parts), **_of_labels(labels)}, origin(store, name))
+
+
+def write_labels(store: Store, name: str, labels: NDArray | None) -> None:
+    """Writes the labels of now into an embedding that is there, if it has others.
+
+    Labels may change after the training, since nothing but scores depends on them.
+
+    Args:
+        store: embeddings of the run.
+        name: name of the file.
+        labels: see `write`.
+    """
+    file = store.workdir / name
+    before = io.read_array(file, LABELS)
+    is_same = before is None if labels is None else np.array_equal(labels, before)
+    if not is_same:
+        embedding = io.read_arrays(file)
+        embedding.pop(LABELS, None)
+        Parts(file, "").finish({**embedding, **_of_labels(labels)}, origin(store, name))
+
+
+def _of_labels(labels: NDArray | None) -> Batch:
+    return {} if labels is None else {LABELS: labels.astype(np.int32)}
 
 
 def origin(store: Store, name: str) -> str:

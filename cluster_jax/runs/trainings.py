@@ -119,6 +119,7 @@ def _make_features(
     stores.begin(store, stages[-1].inputs, {})
     labels.write()
     if is_done:
+        _write_labels(store, stages[-1])
         _end_at_once()
     stages = embed_images(stages, store.made_from)
     last = stages[-1]
@@ -176,7 +177,17 @@ def _embed(store: Store, name: str, stage: BuiltRun, dataset: Dataset, state: St
     if name in store.missing:
         checksum = states.checksum((state.params, state.model_state))
         of_state = functools.partial(embed_all, stage, dataset, state, in_all=False)
-        stores.write(store, name, checksum, of_state)
+        stores.write(store, name, checksum, of_state, dataset.labels)
+
+
+def _write_labels(store: Store, last: BuiltRun) -> None:
+    """Writes labels that have changed into the embeddings; the first process alone does."""
+    if jax.process_index() != 0:
+        return
+    for name in store.files.keys() - {workdirs.ENCODER}:
+        dataset = last.test if name == workdirs.TEST_EMBEDDING else last.training.dataset
+        assert dataset is not None  # Its embedding is among the files.
+        stores.write_labels(store, name, dataset.labels)
 
 
 def _end_at_once() -> None:

@@ -97,8 +97,9 @@ def test_a_split_by_the_network_of_a_training(kind, tmp_path, refused):
     np.testing.assert_array_equal(np.sort(both), np.sort(labels))
     assert len(test["features"]) == len(test["labels"]) < len(train["labels"])
     layer = config.eval.features
-    stored = np.load(run / "embedding.npz")[layer]
-    np.testing.assert_allclose(train["features"], stored, atol=1e-4)
+    stored = {**np.load(run / "embedding.npz")}
+    np.testing.assert_allclose(train["features"], stored[layer], atol=1e-4)
+    np.testing.assert_array_equal(train["labels"], stored["labels"])
     embed.main([f"--workdir={run}", "--split=test", f"--out={tmp_path}/shards"])
     rows = np.load(tmp_path / "shards" / "features-00000-of-00001.npy")
     np.testing.assert_allclose(rows, test["features"], atol=1e-5)

@@ -1,7 +1,11 @@
 """Damaged files are named, and made again once they are removed; never a wrong state."""
 
+import contextlib
+from io import FileIO
+
 import numpy as np
 import pytest
+from etils import epath
 
 from cluster_jax import estimators
 from cluster_jax.core import io
@@ -77,6 +81,8 @@ def test_damage_of_arrays_never_gives_other_values(tmp_path):
     file, arrays = tmp_path / "x.npz", {"a": np.arange(3.0), "b": np.array(["x"])}
     io.write_arrays(file, arrays, "made:3")
     assert io.read_fingerprint(file) == "made:3"
+    assert io.read_array(file, "a").tolist() == [0, 1, 2]
+    assert io.read_array(file, "c") is None
     content = file.read_bytes()
     damaged = 0
     for where in range(len(content)):
@@ -90,9 +96,31 @@ def test_damage_of_arrays_never_gives_other_values(tmp_path):
         else:
             same = [np.array_equal(read[name], arrays[name]) for name in read]
             assert all(same), where
+        with contextlib.suppress(InputError):
+            one = io.read_array(file, "a")
+            assert one is None or np.array_equal(one, arrays["a"]), where
     assert damaged > len(content) / 3
     for size in (0, 40, len(content) // 2, len(content) - 9):
         file.write_bytes(content[:size])
-        for read in (io.read_fingerprint, io.read_arrays):
+        for read in (io.read_fingerprint, io.read_arrays, lambda path: io.read_array(path, "a")):
             with pytest.raises(io.DamagedFile):
                 read(file)
+
+
+def test_of_a_large_file_only_what_is_asked_for_is_read(tmp_path, monkeypatch):
+    """All hosts of a pod ask an embedding of gigabytes for its fingerprint."""
+    file = epath.Path(tmp_path / "x.npz")
+    features = np.random.default_rng(0).normal(size=(1000, 1000))
+    io.write_arrays(file, {"features": features, "labels": np.arange(9)}, "made:3")
+    counts = []
+
+    class Counted(FileIO):
+        def read(self, size=-1):
+            counts.append(len(content := super().read(size)))
+            return content
+
+    monkeypatch.setattr(type(file), "open", lambda path, mode: Counted(path))
+    monkeypatch.setattr(type(file), "read_bytes", lambda path: pytest.fail("read as a whole"))
+    assert io.read_fingerprint(file) == "made:3"
+    assert io.read_array(file, "labels").tolist() == list(range(9))
+    assert 0 < sum(counts) < features.nbytes / 20

@@ -136,3 +136,15 @@ def test_an_e_step_embeds_what_it_clusters_alone(tmp_path, monkeypatch):
     assert names[-1] == {"backbone", "projection"}
     assert {"projection"} in names
     assert len([found for found in names if found == {"projection"}]) == 3
+
+
+def test_labels_beside_the_features_are_those_of_now(whole, tmp_path):
+    """They may change after the training; the features stay, and are not taken for labels."""
+    config, workdir = _begun(whole, tmp_path)
+    before = io.read_arrays(workdir / "embedding.npz")
+    labels = (before["labels"] + np.arange(64) // 32) % 3
+    np.save(tmp_path / "labels.npy", labels)
+    config = toy.config(config.data.dir, data={"labels": str(tmp_path / "labels.npy")})
+    results = pipeline.run_pipeline(config, workdir, "toy")
+    assert results["metrics"]["collapse"].keys() == {"backbone", "projection"}
+    toy.assert_same(io.read_arrays(workdir / "embedding.npz"), before | {"labels": labels})

@@ -96,7 +96,10 @@ def test_what_a_run_leaves(finished):
     assert {k: v.shape for k, v in embedding.items()} == {
         "backbone": (64, 64),
         "projection": (64, 8),
+        "labels": (64,),
     }
+    np.testing.assert_array_equal(embedding["labels"], toy.images()[1])
+    assert metrics["collapse"].keys() == {"backbone", "projection"}
     page = (workdir / "report.html").read_text()
     assert "<html" in page[:500].lower()
     assert "<title>toy.npz, toy</title>" in page

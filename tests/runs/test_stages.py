@@ -121,7 +121,9 @@ def test_figures_are_those_of_the_stored_features(whole, built):
     )
     assert {k: v.shape for k, v in tested.items()} == {
         "backbone": (test.size, 64), "labeled": (test.size, 2), "novel": (test.size, 2),
+        "labels": (test.size,),
     }  # fmt: skip
+    np.testing.assert_array_equal(tested["labels"], test.labels)
     old = dataset.partial_labels >= 0
     right = trained["labeled"][old].argmax(axis=1) == dataset.labels[old]
     assert found["labeled_acc"] == pytest.approx(right.mean())
