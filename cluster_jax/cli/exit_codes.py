@@ -5,7 +5,8 @@ exit codes:
   1     failure: the training diverged, a file could not be written, out of memory
   2     bad input: a flag, the config, the data or the workdir cannot be used
   75    interrupted during training (Ctrl-C, SIGTERM), checkpoint saved, or by SIGTERM at
-        any time: the same command goes on from what is saved
+        any time; or hosts have waited too long for the first one: the same command goes
+        on from what is saved
   130   interrupted outside training (Ctrl-C): the same command goes on from what is
         saved
 """

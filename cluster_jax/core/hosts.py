@@ -9,6 +9,8 @@ import importlib
 import io
 import itertools
 import json
+import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -24,8 +26,59 @@ from numpy.typing import NDArray
 _BLOCK = 2**26
 _PACKAGE = __name__.partition(".")[0]
 _A_DAY = 24 * 3600 * 1000  # in milliseconds
+# Seconds that the others wait for the first process altogether while it computes alone.
+LONGEST_WAIT = 15 * 60
 # Each barrier has a name of its own; all processes pass the same ones in the same order.
 _BARRIERS = itertools.count()
+
+
+class WaitedTooLong(Exception):
+    """The first process has computed alone for too long, and the job ends in all processes."""
+
+    exit_code = 75  # of a command that it ends: the same command goes on
+
+
+class _Clock:
+    """Measures how long the others wait for the first process, and interrupts it in the end.
+
+    A call of a library that runs then, in C, is interrupted when it returns.
+
+    Attributes:
+        left: seconds that they still wait; None: as long as it takes.
+    """
+
+    def __init__(self) -> None:
+        self.left: float | None = None
+        self._runs = False
+
+    def run(self) -> None:
+        """Starts it, or lets it go on."""
+        if self.left is not None and threading.current_thread() is threading.main_thread():
+            self._runs = True
+            signal.signal(signal.SIGALRM, self._end)
+            signal.setitimer(signal.ITIMER_REAL, max(self.left, 0.001))
+
+    def pause(self) -> None:
+        """Stops it, for example while all processes compute."""
+        if self._runs:
+            self._runs = False
+            self.left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _end(self, number: int, frame: object) -> None:
+        if self._runs:
+            self._runs = False
+            raise WaitedTooLong(_too_long())
+
+
+def _too_long() -> str:
+    return (
+        f"the other hosts have waited {LONGEST_WAIT / 60:g} minutes for the first one, which has "
+        "not clustered yet: run the same command on one machine, or set eval.sample to the number "
+        "of images that it clusters, and they wait until it is done"
+    )
+
+
+_CLOCK = _Clock()
 
 
 def wait_for_all(name: str) -> None:
@@ -174,8 +227,11 @@ def on_all(
     if mesh is None:
         return function(rows, *arrays, mesh=None, **options)
     message = {"module": function.__module__, "function": function.__name__, "options": options}
+    _CLOCK.pause()
     _send(message, arrays)
-    return function(Spread(rows, mesh), *arrays, mesh=mesh, **options)
+    result = function(Spread(rows, mesh), *arrays, mesh=mesh, **options)
+    _CLOCK.run()
+    return result
 
 
 def _send(message: Mapping[str, Any], arrays: tuple[NDArray, ...] = ()) -> None:
@@ -186,18 +242,38 @@ def _send(message: Mapping[str, Any], arrays: tuple[NDArray, ...] = ()) -> None:
 
 
 @contextlib.contextmanager
-def leading() -> Iterator[None]:
+def leading(limited: bool = True) -> Iterator[None]:
     """Ends `follow` in the other processes afterwards, unless there is an error.
 
     An error ends this process, and JAX's coordination service then ends the others.
+
+    Args:
+        limited: whether the others wait at most `LONGEST_WAIT` while this process computes alone.
+
+    Raises:
+        WaitedTooLong: they have waited that long; it is raised in all processes.
     """
-    yield
-    if jax.process_count() > 1:
-        _send({"module": None})
+    if jax.process_count() == 1:
+        yield
+        return
+    _CLOCK.left = LONGEST_WAIT if limited else None
+    _CLOCK.run()
+    try:
+        yield
+    except WaitedTooLong:
+        _send({"module": None, "in_time": False})
+        raise
+    finally:
+        _CLOCK.pause()
+    _send({"module": None, "in_time": True})
 
 
 def follow() -> None:
-    """Computes with the first process, see `on_all`, until that leaves `leading`."""
+    """Computes with the first process, see `on_all`, until that leaves `leading`.
+
+    Raises:
+        WaitedTooLong: see `leading`.
+    """
     mesh = mesh_of_all()
     assert mesh is not None  # The first process does not follow.
     while True:
@@ -206,6 +282,8 @@ def follow() -> None:
         message = json.loads(received.pop("message").item())
         module = message["module"]
         if module is None:
+            if not message["in_time"]:
+                raise WaitedTooLong(_too_long())
             return
         assert module.partition(".")[0] == _PACKAGE, module
         function = getattr(importlib.import_module(module), message["function"])

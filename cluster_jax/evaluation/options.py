@@ -149,7 +149,7 @@ class EvalConfig(ClusterOptions):
         batch_size: number of images in a forward pass of the embedding, on all devices together.
         sample: rows that are clustered by a method other than the tree, to which all others are
             then assigned; None: all rows, and at most `SAMPLE` in a job of several processes, of
-            which all others wait meanwhile.
+            which all others wait meanwhile, at most `hosts.LONGEST_WAIT`.
         kmeans: settings of the k-means beside `method`, with `n_init` runs.
         knn: numbers of neighbors for k-NN accuracy; (): it is skipped.
         metrics: modules of one's own that score features and clusters, see `evaluation.own`.

@@ -130,7 +130,8 @@ def _run(
             hosts.follow()
             return {**records.read(workdir).results, "config": parsed.values}
         guard()
-        with hosts.leading():
+        # Who sets the sample has decided how long that takes.
+        with hosts.leading(limited=parsed.eval.sample is None):
             if is_same:  # Only its features had to be made again.
                 run = page.repaired(records.read(workdir), with_report=report)
                 say(f"{workdir} is finished; the missing files were made again\n")
@@ -289,7 +290,12 @@ def _cluster_and_write(
         report: whether to write the page.
     """
     processes = jax.process_count()
-    say("clustering" + (f"; {processes - 1} of {processes} hosts wait" if processes > 1 else ""))
+    waiting = ""
+    if processes > 1:
+        longest = f"at most {hosts.LONGEST_WAIT / 60:g} minutes"
+        until = longest if inputs.config.eval.sample is None else "until it is done"
+        waiting = f"; {processes - 1} of {processes} hosts wait, {until}"
+    say("clustering" + waiting)
     seconds = time.perf_counter() - started
     workdir = store.workdir
     stages = _stages(store, inputs.config)

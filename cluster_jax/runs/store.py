@@ -334,7 +334,10 @@ def write_labels(store: Store, name: str, labels: NDArray | None) -> None:
     """
     file = store.workdir / name
     before = io.read_array(file, LABELS)
-    is_same = before is None if labels is None else np.array_equal(labels, before)
+    if labels is None or before is None:
+        is_same = labels is before
+    else:
+        is_same = np.array_equal(labels, before)
     if not is_same:
         embedding = io.read_arrays(file)
         embedding.pop(LABELS, None)

@@ -2,6 +2,8 @@
 
 import importlib
 import itertools
+import json
+import time
 
 import jax
 import numpy as np
@@ -86,7 +88,8 @@ def test_others_follow_until_the_first_one_is_done(rows, monkeypatch):
         )
     with pytest.raises(OSError, match="full"), hosts.leading():
         raise OSError("full")
-    assert len(messages) == 2
+    in_time = [json.loads(sent["message"].item()).get("in_time") for sent in messages]
+    assert in_time == [None, True]
     stream = iter(messages)
     monkeypatch.setattr(hosts, "from_first", lambda arrays: dict(next(stream)))
     monkeypatch.setattr(hosts, "Spread", lambda rows, mesh: "rows")
@@ -95,3 +98,36 @@ def test_others_follow_until_the_first_one_is_done(rows, monkeypatch):
     ((given, array, more),) = seen
     assert (given, array.tolist(), more) == ("rows", [0, 1], {"mesh": mesh, "k": 3})
     assert not list(itertools.islice(stream, 1))
+
+
+def test_the_first_one_computes_alone_for_a_limited_time(monkeypatch):
+    """What all compute does not count, and the job ends in all processes."""
+    sent = []
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(hosts, "LONGEST_WAIT", 0.3)
+    monkeypatch.setattr(hosts, "_send", lambda message, arrays=(): sent.append(message))
+    monkeypatch.setattr(hosts, "Spread", lambda rows, mesh: rows)
+    together = lambda rows, mesh: time.sleep(rows)  # noqa: E731
+    with hosts.leading():
+        time.sleep(0.1)
+        hosts.on_all(together, _mesh(), 0.5)
+    with hosts.leading(limited=False):
+        time.sleep(0.5)
+    assert [message.get("in_time") for message in sent] == [None, True, True]
+
+    def too_slow():
+        with hosts.leading():
+            time.sleep(0.2)
+            hosts.on_all(together, _mesh(), 0.5)
+            time.sleep(60)
+
+    with pytest.raises(hosts.WaitedTooLong, match=r"waited 0.005 minutes .*: run the same"):
+        too_slow()
+    assert sent[-1] == {"module": None, "in_time": False}
+    time.sleep(0.4)  # nothing ends this process later
+    monkeypatch.setattr(hosts, "wait_for_all", lambda name: None)
+    monkeypatch.setattr(hosts, "mesh_of_all", _mesh)
+    message = {"message": np.array(json.dumps(sent[-1]))}
+    monkeypatch.setattr(hosts, "from_first", lambda arrays: message)
+    with pytest.raises(hosts.WaitedTooLong):
+        hosts.follow()

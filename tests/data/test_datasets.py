@@ -6,6 +6,7 @@ import pathlib
 import re
 import types
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
@@ -145,6 +146,30 @@ def test_labels_of_a_streamed_set_are_read_once(cifar, monkeypatch, tmp_path):
     file.write_bytes(file.read_bytes()[:200])
     np.testing.assert_array_equal(labels("train[:30]", 1), first)
     np.testing.assert_array_equal(labels("train[:30]", 0), first)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_one_of_several_processes_reads_labels_and_sends_them(cifar, monkeypatch, rank):
+    sent, passes = [], []
+    monkeypatch.setattr(images, "chunks", lambda *x: passes.append(x) or [np.arange(20)])
+    of_first = {"labels": np.arange(20, dtype=np.int32) % 10}
+
+    def from_first(arrays):
+        sent.append(arrays)
+        return of_first if rank else arrays
+
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(jax, "process_index", lambda: rank)
+    monkeypatch.setattr(tfds.hosts, "wait_for_all", lambda name: None)
+    monkeypatch.setattr(tfds.hosts, "from_first", from_first)
+    found = load("cifar10", cifar | {"split": "train[:20]", "cache_mb": 0.0}).labels
+    if rank:
+        assert (sent, passes) == ([None], [])
+        np.testing.assert_array_equal(found, of_first["labels"])
+    else:
+        assert len(passes) == 1
+        np.testing.assert_array_equal(sent[0]["labels"], found)
+        assert found[0] == 7
 
 
 @every_row(

@@ -13,7 +13,8 @@ _STARTED = []
 
 def start(*command, cwd=ROOT, **variables):
     """A process of `cluster-jax` on the CPU."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", **variables}
+    places = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": places, "JAX_PLATFORMS": "cpu", **variables}
     process = subprocess.Popen(
         [sys.executable, "-m", "cluster_jax.cli.app", *command], cwd=cwd, env=environment,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -85,6 +85,14 @@ def _clustered_by_one(workdir, folder):
     return folder
 
 
+def _not_clustered(workdir, folder):
+    """The run in a folder again, with its features alone."""
+    folder.mkdir()
+    for name in ("config.json", "images.json", "embedding.npz", "encoder.npz", "metrics.jsonl"):
+        shutil.copy(workdir / name, folder)
+    return folder
+
+
 def _assert_same_results(one, two):
     """Tables, clusters of k-means and all metrics, up to rounding."""
     tables = [toy.table(folder) for folder in (one, two)]
@@ -123,6 +131,19 @@ def test_a_job_ends_with_clusters_and_a_page_as_one_process_does(clustered, tmp_
 
 
 @pytest.mark.slow
+def test_a_job_embeds_by_the_network_of_a_training(clustered, tmp_path):
+    """Each process a part of the images, with their labels."""
+    run = clustered / "run"
+    Job(["embed", f"--workdir={run}", "--split=train", f"--out={tmp_path}/parts"], run).succeed()
+    features = [np.load(tmp_path / "parts" / f"features-0000{i}-of-00002.npy") for i in "01"]
+    labels = [np.load(tmp_path / "parts" / f"rows-0000{i}-of-00002.npz")["labels"] for i in "01"]
+    stored = io.read_arrays(run / "embedding.npz")
+    np.testing.assert_allclose(np.concatenate(features), stored["projection"], rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(np.concatenate(labels), stored["labels"])
+    assert min(len(part) for part in labels) > 20
+
+
+@pytest.mark.slow
 def test_a_job_clusters_a_sample_as_one_process_does(clustered, tmp_path):
     workdir = shutil.copytree(clustered / "run", tmp_path / "run")
     _job(clustered, workdir, *SHORT, "--config.eval.sample=40").succeed(400)
@@ -130,15 +151,45 @@ def test_a_job_clusters_a_sample_as_one_process_does(clustered, tmp_path):
     _assert_same_results(_clustered_by_one(workdir, tmp_path / "one"), workdir)
 
 
+# A clusterer of one's own that takes longer than the others wait.
+SLOW = """
+import time
+
+import numpy as np
+
+from cluster_jax.core import hosts
+
+hosts.LONGEST_WAIT = 3
+
+
+def fit(x, n_clusters, seed):
+    time.sleep(0 if hosts.jax.process_count() == 1 else 600)
+    return np.arange(len(x)) % 3
+"""
+
+
+@pytest.mark.slow
+def test_a_job_ends_if_the_first_process_clusters_too_long(clustered, tmp_path, monkeypatch):
+    """And one process goes on."""
+    (tmp_path / "slow_clusters.py").write_text(SLOW)
+    workdir = _not_clustered(clustered / "run", tmp_path / "run")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    job = _job(clustered, workdir, *SHORT, "--config.eval.method=slow_clusters")
+    codes, errors = job.end(120)
+    assert codes == [75, 75], errors
+    assert all("have waited 0.05 minutes for the first one" in text for text in errors), errors
+    assert all("Traceback" not in text for text in errors)
+    train.main([f"--workdir={workdir}"])
+    assert records.read(workdir).results["metrics"]["slow_clusters"]["n_large"] == 3
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "rank"), [("clustering", 1), ("k-means, k-NN", 0), ("writing the report", 0)]
 )
 def test_an_evaluation_that_is_killed_goes_on(clustered, tmp_path, line, rank):
-    workdir = tmp_path / "run"
-    workdir.mkdir()
-    for name in ("config.json", "images.json", "embedding.npz", "encoder.npz", "metrics.jsonl"):
-        shutil.copy(clustered / "run" / name, workdir)
+    workdir = _not_clustered(clustered / "run", tmp_path / "run")
     job = _job(clustered, workdir, *SHORT)
     while not (said := job.hosts[0].stdout.readline()).startswith(line):
         assert said, job.end()
