@@ -55,10 +55,10 @@ AT_ANY_TIME = {
     "data": ("cache_mb", "threads"),
 }
 
-# Sections and keys of a config that may be local paths; "": a key of no section.
+# Keys of a config that may be local paths; "*" is the name of any stage.
 _PATHS = (
-    *(("data", "dir"), ("data", "labels"), ("network", "weights"), ("", "encoder")),
-    ("", "init_from"),
+    *("data.dir", "data.labels", "encoder", "init_from"),
+    *("network.weights", "stages.*.network.weights"),
 )
 # Files and folders that a run writes.
 _OF_A_RUN = (
@@ -123,37 +123,53 @@ def normalized(path: str | None) -> str | None:
     return "\n".join(dict.fromkeys(map(os.path.abspath, lines)))
 
 
-def paths_of(config: Mapping[str, Any]) -> dict[tuple[str, str], str]:
-    """Returns the local paths in a config by section and key; "" is the section of a single key.
+def paths_of(config: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
+    """Returns the local paths in a config by the names of their sections and key.
 
     They are `data.dir`, which may be several, one a line; `data.labels` if it is a file;
-    `network.weights` and `encoder` if they are a `.safetensors` file; and `init_from`.
+    `network.weights`, also of a stage, and `encoder` if they are a `.safetensors` file; and
+    `init_from`.
 
     Args:
         config: the whole config of a run of images, as JSON values.
+
+    Example:
+        >>> stages = {"first": {"network": {"weights": "a.safetensors"}}}
+        >>> paths_of({"init_from": "run", "stages": stages})
+        {('init_from',): 'run', ('stages', 'first', 'network', 'weights'): 'a.safetensors'}
     """
-    found = dict[tuple[str, str], str]()
-    for section, key in _PATHS:
-        values = config if not section else config.get(section)
-        value = values.get(key) if isinstance(values, Mapping) else None
-        if not isinstance(value, str) or "://" in value or value in ("", "folders"):
-            continue
-        is_name = value.startswith("hf:") or not value.endswith(".safetensors")
-        if key not in ("weights", "encoder") or not is_name:
-            found[section, key] = value
+    found = dict[tuple[str, ...], str]()
+    for keys in _PATHS:
+        for path, value in _values_at(config, keys.split(".")):
+            if not isinstance(value, str) or "://" in value or value in ("", "folders"):
+                continue
+            is_name = value.startswith("hf:") or not value.endswith(".safetensors")
+            if path[-1] not in ("weights", "encoder") or not is_name:
+                found[path] = value
     return found
 
 
+def _values_at(config: Any, keys: Sequence[str]) -> list[tuple[tuple[str, ...], Any]]:
+    """Returns the values at keys, of which "*" is every key, each with its own keys."""
+    if not keys:
+        return [((), config)]
+    if not isinstance(config, Mapping):
+        return []
+    names = list(config) if keys[0] == "*" else [keys[0]] if keys[0] in config else []
+    return [
+        ((name, *below), value)
+        for name in names
+        for below, value in _values_at(config[name], keys[1:])
+    ]
+
+
 def with_paths(
-    config: Mapping[str, Any], paths: Mapping[tuple[str, str], str | None]
+    config: Mapping[str, Any], paths: Mapping[tuple[str, ...], str | None]
 ) -> dict[str, Any]:
-    """Returns a copy of a config with other paths, by section and key as in `paths_of`."""
+    """Returns a copy of a config with other paths, by their keys as in `paths_of`."""
     copy = dict(config)
-    for (section, key), path in paths.items():
-        if section:
-            copy[section] = {**copy[section], key: path}
-        else:
-            copy[key] = path
+    for (key, *below), path in paths.items():
+        copy[key] = with_paths(copy[key], {tuple(below): path}) if below else path
     return copy
 
 

@@ -143,6 +143,11 @@ def _paths(folder):
         "encoder": f"{folder}/resnet18.safetensors",
         "network": {"weights": f"{folder}/w/resnet50.safetensors"},
         "init_from": f"{folder}/first",
+        "stages": {
+            "one": {"network": {"weights": f"{folder}/s/one.safetensors"}, "seed": 3},
+            "two": {"train": {"steps": 3}},
+            "three": {"network": {"weights": f"{folder}/s/three.safetensors"}},
+        },
         "eval": {},
     }
 
@@ -157,7 +162,7 @@ def test_all_paths_of_a_config_move_with_the_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     stored = workdirs.with_absolute_paths(_paths("old"))
     assert stored == _paths(tmp_path / "old")
-    assert len(workdirs.paths_of(stored)) == 5
+    assert len(workdirs.paths_of(stored)) == 7
     images = {"workdir": str(tmp_path / "old" / "runs" / "run")}
     _make(stored)
     old, new = (tmp_path / name / "runs" / "run" for name in ("old", "new"))
