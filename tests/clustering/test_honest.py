@@ -71,6 +71,19 @@ def test_tight_groups_of_any_number_of_rows(rows):
     assert adjusted_rand_score(truth, model.labels_) > 0.99
 
 
+@every_row("rows", [12, 25, 36])
+def test_tight_groups_of_directions(rows):
+    """Beside a wide one, whose rows have the length of the others."""
+    rng = np.random.default_rng(4)
+    truth = np.repeat(np.arange(7), [400, *[rows] * 6])
+    directions = rng.normal(size=(7, 24))
+    centers = 15 * directions / np.linalg.norm(directions, axis=1, keepdims=True)
+    x = centers[truth] + np.where(truth, 0.15, 1.0)[:, None] * rng.normal(size=(len(truth), 24))
+    model = SmoothTree("cosine").fit(x)
+    assert model.n_clusters_ == 7
+    assert adjusted_rand_score(truth, model.labels_) > 0.99
+
+
 @every_row("metric", smooth.METRICS)
 @every_row("share", [0.1, 0.5])
 def test_equal_rows_are_one_row(metric, share):
