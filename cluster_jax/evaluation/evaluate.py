@@ -65,6 +65,7 @@ def evaluate(
     k = config.kmeans.n_clusters
     if k is None:
         k = clustering.metrics["n_large"] if true_labels is None else len(np.unique(true_labels))
+    k = min(k, len(rows))  # An update may have left fewer than were asked for.
     how: dict[str, Any] = {"metric": config.kmeans.metric, "n_init": config.n_init, "seed": seed}
     mesh = hosts.mesh_of_all()
     if mesh is not None:

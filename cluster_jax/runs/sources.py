@@ -19,7 +19,6 @@ from cluster_jax.data import datasets, images, tables
 from cluster_jax.data import folder as image_files
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.run import Run
-from cluster_jax.training import build
 from cluster_jax.training.build import Inputs
 from cluster_jax.training.config import PhotosConfig, parse_config
 
@@ -91,7 +90,7 @@ def find(
     data = dataclasses.replace(config.data, dir=place, cache_mb=0.0, exclude=globs, labels=None)
     with checks.named({"data.dir": "PHOTOS"}):
         dataset = datasets.load(data, known=run.facts)
-    dataset = build.load_photos(config, dataset).dataset
+    dataset = images.with_channels(dataset, 3)
     assert dataset.facts is not None
     assert dataset.sources is not None
     facts = dataset.facts(np.arange(dataset.size))

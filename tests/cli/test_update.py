@@ -143,6 +143,44 @@ def test_what_a_person_said_holds_for_renamed_photos(place, monkeypatch):
     assert (kept["07.png"], kept["copy.png"]) == ("0", "1")
 
 
+def test_all_photos_are_renamed_and_the_undo_needs_none(place, capsys):
+    """Neither does the page after it, and the next update knows each photo by what it shows."""
+    photos, run = place / "photos", place / "run"
+    report.main([str(run), "--name=1=bars"])
+    before = toy.table(run)
+    for path in sorted(photos.iterdir()):
+        path.rename(path.with_name(f"summer {path.name}"))
+    update.main([f"--workdir={run}"])
+    assert "40 photos are moved or renamed" in capsys.readouterr().out
+    renamed = toy.table(run)
+    assert [row["image"] for row in renamed] == [f"summer {row['image']}" for row in before]
+    update.main([f"--workdir={run}", "--undo"])
+    assert toy.table(run) == before
+    report.main([str(run), "--name=0=bands"])
+    update.main([f"--workdir={run}"])
+    now = toy.table(run)
+    assert [(row["image"], row["cluster"]) for row in now] == [
+        (row["image"], row["cluster"]) for row in renamed
+    ]
+    assert {row["name"] for row in now if row["cluster"] in "01"} == {"bands", "bars"}
+
+
+def test_fewer_photos_are_left_than_groups_were_asked_for(place, tmp_path):
+    photos, run = place / "photos", tmp_path / "eleven"
+    flags = ["--n-clusters=11", "--config.eval.kmeans.n_clusters=9", "--report=no", *QUICK]
+    images.main([str(photos), f"--workdir={run}", *flags])
+    assert len(set(records.read(run).labels.tolist())) == 11
+    for path in sorted(photos.iterdir())[6:]:
+        path.unlink()
+    update.main([f"--workdir={run}", "--yes", "--report=no"])
+    assert len(toy.table(run)) == 6
+    update.main([f"--workdir={run}", "--refit", "--report=no"])
+    assert len(set(records.read(run).labels.tolist())) == 6
+    toy.save(photos, toy.images(49, channels=3)[0][40:], prefix="new")
+    update.main([f"--workdir={run}", "--refit", "--report=no"])
+    assert len(set(records.read(run).labels.tolist())) == 11
+
+
 # XLA without AVX, OpenBLAS and NumPy without AVX-512, on whatever processor this is.
 OLDER = {
     "XLA_FLAGS": "--xla_cpu_max_isa=SSE4_2",

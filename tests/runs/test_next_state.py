@@ -154,6 +154,29 @@ def test_another_number_of_clusters_and_back(run):
         updates.with_number(run, 500)
 
 
+def test_a_page_of_another_number_of_clusters(run):
+    """It is about the clusters that are still the same rows, and is refused for all others."""
+    large, middle, small = (int(records.read(run).labels[row]) for row in (0, 30, 50))
+    pages = {
+        "same": file(run, names={str(large): "cats"}, labels={"31": large}).read_text(),
+        "other": file(run, names={str(middle): "dogs", str(small): "birds"}).read_text(),
+    }
+    update.main([f"--workdir={run}", "--n-clusters=2", "--report=no", "--quiet"])
+    two = records.read(run)
+    halves = [set(two.labels[rows].tolist()) for rows in (slice(0, 30), slice(30, None))]
+    assert [len(half) for half in halves] == [1, 1], "the smaller heaps are one cluster now"
+    before = digests(run)
+    (run.parent / "said.json").write_text(pages["other"])
+    with pytest.raises(InputError, match="must have more than half of the rows that it has on the"):
+        states.correct(run, [run.parent / "said.json"])
+    assert digests(run) == before
+    (run.parent / "said.json").write_text(pages["same"])
+    states.correct(run, [run.parent / "said.json"], with_report=False)
+    after = records.read(run)
+    called = {label for label, name in after.named.items() if name == "cats"}
+    assert {*after.labels[:30].tolist(), int(after.labels[31])} == called == halves[0]
+
+
 def test_more_clusters_are_asked_for_than_rows_are_left(tmp_path):
     np.save(tmp_path / "x.npy", rows(9, 9, 9))
     run = tmp_path / "run"

@@ -1,6 +1,7 @@
 """States of a run: written and read again, corrected, updated, taken back, killed at any moment."""
 
 import dataclasses
+import errno
 import json
 import os
 import shutil
@@ -10,7 +11,8 @@ import pytest
 from etils import epath
 
 import cluster_jax
-from cluster_jax.cli import cluster, images, predict
+from cluster_jax.cli import cluster, images, predict, report
+from cluster_jax.cli import update as update_command
 from cluster_jax.clustering import placing
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
@@ -163,6 +165,68 @@ def test_a_kill_leaves_the_old_state_or_the_new_one(run, tmp_path, act):
         shutil.rmtree(run)
     assert number > 4
     assert seen == {before.number} if act is _undo else {before.number, after.number}
+
+
+@pytest.mark.parametrize("act", [_correct, _update, _undo], ids=lambda act: act.__name__)
+def test_a_full_disk_is_told_and_the_state_is_whole(run, tmp_path, monkeypatch, act):
+    """Whichever file no longer has room: it is the state before or the one after, and goes on."""
+    said_by(run, "once.json", labels={"3": "a"}, new={"a": "puppies"}, wrong=[41])
+    corrected(run, names={"1": "cats"}, with_report=True)
+    updated(run, NEW[:2], add=True, with_report=True)
+    before = records.read(run)
+    kept = shutil.copytree(run, tmp_path / "kept")
+    act(run)
+    after = records.read(run)
+    sync, number = os.fsync, 0
+    while True:
+        shutil.rmtree(run)
+        shutil.copytree(kept, run)
+        left = [number]
+
+        def full(file, left=left):
+            left[0] -= 1
+            if left[0] < 0:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            sync(file)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", full)
+            try:
+                act(run)
+                break
+            except OSError:
+                assert left[0] < 0
+        assert not list(run.glob(".*.partial"))
+        found = records.read(run)
+        assert_same(found, before if found.number == before.number else after)
+        number += 1
+        act(run)
+        assert_same(records.read(run), after)
+    assert number > 3
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name(run, monkeypatch):
+    """Else a lost power supply would leave an empty file under the name of the newest state."""
+    synced, renamed = [], []
+    sync, replace = os.fsync, os.replace
+    path = type(epath.Path("x"))
+
+    def noted(file):
+        synced.append(os.fstat(file).st_ino)
+        sync(file)
+
+    def moved(old, new):
+        assert os.stat(old).st_ino in synced, f"{new} was not synced"
+        renamed.append(os.path.basename(new))
+        replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(path, "replace", lambda old, new: moved(old, new))
+    features = (run / "features.npy").stat().st_ino
+    updated(run, NEW, add=True, with_report=True)
+    assert features in synced, "new features, before the state that has them"
+    assert {"run-2.npz", "report.html", "assignments.csv", "results.json"} <= {*renamed}
+    assert renamed.index("run-2.npz") == 0
 
 
 def test_a_first_run_that_is_killed_has_all_its_files_in_the_end(run, tmp_path):
@@ -407,10 +471,35 @@ def kill(run):
 # --- what cannot be read -------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("form", [workdirs.FORMAT + 7, None])
+def test_a_state_of_another_format_is_one_sentence(run, refused, form):
+    """By the field alone: of a newer version, of which all else may be the same, and of an old one
+    without the field. No command writes anything."""
+    file = run / "run-1.npz"
+    arrays = io.read_arrays(file)
+    about = json.loads(arrays["about"].item())
+    about.pop("format")
+    about |= {} if form is None else {"format": form}
+    io.write_arrays(file, {**arrays, "about": np.array(json.dumps(about))})
+    np.save(run.parent / "x.npy", FIRST)
+    before, rows_of = digests(run), f"--features={run.parent}/x.npy"
+    for main, *flags in (
+        (report.main, str(run), "--name=1=cats"),
+        (predict.main, f"--workdir={run}", rows_of),
+        (update_command.main, f"--workdir={run}", rows_of),
+        (cluster.main, f"--workdir={run}", rows_of),
+    ):
+        said = refused(main, *flags)
+        assert f"{run} was written by another version of cluster_jax (format {form}, not" in said
+        assert "choose another folder to run it again, or use that version" in said
+    assert digests(run) == before
+
+
 def test_a_damaged_newest_state_is_told_and_nothing_is_guessed(run):
     corrected(run, names={"1": "cats"})
     content = bytearray((run / "run-2.npz").read_bytes())
-    for where in (100, len(content) // 2, len(content) - 10):
+    # A bit of what is between the arrays would change nothing.
+    for where in (100, content.index("config".encode("utf-32-le")), len(content) - 10):
         changed = content.copy()
         changed[where] ^= 4
         (run / "run-2.npz").write_bytes(changed)
