@@ -14,7 +14,7 @@ SURFACE = {
         Encoder GridShift ImageClusterer SmoothTree clustering cut_tree load losses
         methods metrics nets samplers""",
     "cluster_jax.losses": """
-        HardNegatives Kernel barlow_twins byol byol_views centroid_contrast clip
+        HardNegatives Kernel Mixing Targets barlow_twins byol byol_views centroid_contrast clip
         cluster_contrast concentrations consistency cross_entropy entropy_deficit
         hard_negatives info_nce info_nce_queue info_nce_views kernel_clip
         kernel_info_nce_queue kernel_info_nce_views neighborhood_contrast nrcc

@@ -71,7 +71,7 @@ Example:
     ...         (za, _), (zb, new_stats) = project(a), project(b)
     ...         potential = samplers.similarity_potential(lambda x: project(x)[0], zb)
     ...         c, _ = samplers.sample(samplers.sghmc(potential), third, a)
-    ...         regularizer = losses.nrcc_views(za, zb, za, zb, project(c)[0])
+    ...         regularizer = losses.nrcc_views(za, zb, project(c)[0])
     ...         return losses.info_nce_views(za, zb) + 0.5 * regularizer, new_stats
     ...     (loss, stats), gradient = jax.value_and_grad(loss_fn, has_aux=True)(params)
     ...     updates, opt_state = optimizer.update(gradient, opt_state, params)

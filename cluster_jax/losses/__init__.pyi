@@ -12,6 +12,8 @@ from .cueco import (
 )
 from .ncl import (
     HardNegatives as HardNegatives,
+    Mixing as Mixing,
+    Targets as Targets,
     hard_negatives as hard_negatives,
 )
 from .infonce import (

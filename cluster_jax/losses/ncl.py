@@ -3,6 +3,7 @@
 Hard negative generation mixes easy entries of one queue with random ones of another.
 """
 
+import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -183,12 +184,53 @@ class HardNegatives(NamedTuple):
 
     Attributes:
         similarities: cosine of each anchor with its negatives, the hardest first `[rows, k]`;
-            differentiable with respect to the anchor, to which the negatives are constants.
-        keep: which of them exist, boolean `[rows, k]`.
+            differentiable with respect to the anchor, to which the negatives are constants; None:
+            none are generated.
+        keep: which of them exist, boolean `[rows, k]`; None with the similarities.
+        left_out: number of each anchor's least similar entries of the queue that are left out of
+            the denominator, unless they are neighbors (Figure 4, V1 and V2), int32 `[]`; None: 0.
     """
 
-    similarities: Array
-    keep: Array
+    similarities: Array | None = None
+    keep: Array | None = None
+    left_out: Array | int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixing:
+    """How `hard_negatives` mixes; the defaults are the paper's.
+
+    Attributes:
+        count: k_2, >= 1.
+        rounds: N, >= 1.
+        mu: each mu, the unlabeled entry's part, 0 to 1.
+        entries: which k_2 entries of the queue are mixed, the `"easiest"`, or `"random"` ones,
+            drawn with replacement.
+        partners: entries of the labeled queue from which v is drawn: all (`"random"`), or the k_2
+            `"easiest"` or `"nearest"`, the least or most similar ones. With these choices and other
+            queues in place of the two this gives the variants of Figure 4.
+    """
+
+    count: int = 400
+    rounds: int = 5
+    mu: tuple[float, ...] = (1 / 3, 2 / 3)
+    entries: str = "easiest"
+    partners: str = "random"
+
+
+class Targets(NamedTuple):
+    """Weights of the positives of `neighborhood_contrast`, see `target_weights`.
+
+    Attributes:
+        neighbors: k_1, 1 to the length of the queue.
+        alpha: weight of the augmented view, 0 to 1, by default the paper's.
+    """
+
+    neighbors: int
+    alpha: float = 0.2
+
+
+_OF_THE_PAPER = Mixing()
 
 
 @array_function(
@@ -198,7 +240,7 @@ class HardNegatives(NamedTuple):
     filled="int[]",
     labeled_queue="float[R, d]",
     labeled_filled="int[]",
-    static=("count", "rounds", "mixing", "entries", "partners"),
+    static=("mixing",),
     by_rows=True,
 )
 def hard_negatives(
@@ -208,12 +250,7 @@ def hard_negatives(
     filled: Array,
     labeled_queue: Array,
     labeled_filled: Array,
-    *,
-    count: int = 400,
-    rounds: int = 5,
-    mixing: tuple[float, ...] = (1 / 3, 2 / 3),
-    entries: str = "easiest",
-    partners: str = "random",
+    mixing: Mixing = _OF_THE_PAPER,
 ) -> HardNegatives:
     """Finds the k_2 hardest of each anchor's mixtures `unit(mu u + (1 - mu) v)`.
 
@@ -223,7 +260,7 @@ def hard_negatives(
 
     Mixtures are never materialized. The cosine of one with an anchor z follows from <z, u>, <z, v>
     and <u, v>, so that the memory is that of the product of the two queues, `[Q, R]`, where the
-    mixtures would need `[rows, k_2 * rounds * len(mixing), d]`.
+    mixtures would need `[rows, k_2 * rounds * len(mu), d]`.
 
     Args:
         keys: one key per row `[rows]`, made from the image's index so that a draw does not depend
@@ -234,14 +271,7 @@ def hard_negatives(
         filled: how many of the queue's first rows hold an entry, int32 `[]`.
         labeled_queue: rows of earlier labeled images `[R, d]`, likewise.
         labeled_filled: how many of its first rows hold an entry, int32 `[]`.
-        count: k_2, >= 1.
-        rounds: N, >= 1.
-        mixing: each mu, the unlabeled entry's part, 0 to 1.
-        entries: which k_2 entries of the queue are mixed, the `"easiest"`, or `"random"` ones,
-            drawn with replacement.
-        partners: entries of the labeled queue from which v is drawn: all (`"random"`), or the k_2
-            `"easiest"` or `"nearest"`, the least or most similar ones. With these choices and other
-            queues in place of the two this gives the variants of Figure 4.
+        mixing: k_2, N, mu and the entries that are mixed.
 
     Returns:
         Negatives `[rows, min(k_2, Q)]`; none exist while one of the queues is empty.
@@ -260,14 +290,16 @@ def hard_negatives(
         >>> import jax, jax.numpy as jnp
         >>> keys, one = jax.random.split(jax.random.key(0), 1), jnp.int32(1)
         >>> anchors, queue = jnp.array([[0.0, 1.0]]), jnp.array([[-1.0, 0.0]])
-        >>> negatives = hard_negatives(keys, anchors, queue, one, anchors, one, mixing=(0.5,))
+        >>> how = Mixing(mu=(0.5,))
+        >>> negatives = hard_negatives(keys, anchors, queue, one, anchors, one, how)
         >>> round(negatives.similarities.item(), 3), negatives.keep.item()
         (0.707, True)
     """
+    count, rounds, parts, entries, partners = dataclasses.astuple(mixing)
     checks.at_least("count", count, 1)
     checks.at_least("rounds", rounds, 1)
-    if not mixing or not all(0 <= mu <= 1 for mu in mixing):
-        raise InputError(f"mixing must be one or more values from 0 to 1; got {mixing}")
+    if not parts or not all(0 <= mu <= 1 for mu in parts):
+        raise InputError(f"mu must be one or more values from 0 to 1; got {parts}")
     checks.one_of("entries", entries, ("easiest", "random"))
     checks.one_of("partners", partners, ("random", "easiest", "nearest"))
     z = ops.l2_normalize(anchors)
@@ -294,7 +326,7 @@ def hard_negatives(
         if partners != "random":
             order = -to_v if partners == "nearest" else to_v
             others = _lowest(order, labeled_filled, min(count, len(to_v)))[others]
-        mu = jnp.asarray(mixing, to_u.dtype)[:, None, None]
+        mu = jnp.asarray(parts, to_u.dtype)[:, None, None]
         squared = mu**2 * of_u[easy][None, None] + (1 - mu) ** 2 * of_v[others][None]
         squared += 2 * mu * (1 - mu) * u_to_v[easy[None], others][None]
         # Opposite rows that cancel leave rounding errors, of no direction.
@@ -385,8 +417,7 @@ def target_weights(
     views="float[rows, d]",
     queue="float[Q, d]",
     filled="int[]",
-    left_out="int[]",
-    static=("neighbors", "alpha"),
+    static=("targets",),
 )
 def neighborhood_contrast(
     anchors: Array,
@@ -394,11 +425,9 @@ def neighborhood_contrast(
     queue: Array,
     filled: Array,
     negatives: HardNegatives | None,
+    targets: Targets,
     *,
-    neighbors: int,
-    alpha: float = 0.2,
     temperature: Array | float = 0.05,
-    left_out: Array | int | None = None,
 ) -> Array:
     """Computes NCL: pulls each anchor to its augmented view and its nearest entries of a queue.
 
@@ -412,11 +441,8 @@ def neighborhood_contrast(
         filled: how many of the queue's first rows hold an entry, int32 `[]`.
         negatives: of these anchors, from `hard_negatives`, or None. They are in the
             denominator only, never neighbors.
-        neighbors: k_1, 1 to Q.
-        alpha: weight of the augmented view, 0 to 1, by default the paper's.
+        targets: k_1 and alpha, the weights of the positives.
         temperature: tau, positive, by default the paper's.
-        left_out: number of each anchor's least similar entries that are left out of the
-            denominator, unless they are neighbors (Figure 4, V1 and V2), int32 `[]`; None: 0.
 
     Returns:
         Scalar, at least float32, whose mean over the devices is the loss of the global batch.
@@ -430,29 +456,29 @@ def neighborhood_contrast(
     Example:
         >>> import jax.numpy as jnp
         >>> z, queue = jnp.array([[1.0, 0.0]]), jnp.array([[1.0, 0.0], [0.0, 1.0]])
-        >>> loss = neighborhood_contrast(z, z, queue, jnp.int32(2), None, neighbors=1)
+        >>> loss = neighborhood_contrast(z, z, queue, jnp.int32(2), None, Targets(1))
         >>> round(loss.item(), 4)  # two candidates at the anchor share the softmax
         0.6931
     """
-    if negatives is not None:
-        shape = "negatives.similarities", "negatives.keep"
-        base.check_shapes(
-            {
-                "anchors": (anchors, "float[rows, d]"),
-                shape[0]: (negatives.similarities, "float[rows, k]"),
-                shape[1]: (negatives.keep, "bool[rows, k]"),
-            }
-        )
+    generated, exist, left_out = negatives or HardNegatives()
+    base.check_shapes(
+        {
+            "anchors": (anchors, "float[rows, d]"),
+            "negatives.similarities": (generated, "float[rows, k]"),
+            "negatives.keep": (exist, "bool[rows, k]"),
+            "negatives.left_out": (left_out, "int[]"),
+        }
+    )
     similarities, keep = _similarities(anchors, views, queue, filled)
-    weights = target_weights(similarities[:, 1:], filled, neighbors=neighbors, alpha=alpha)
+    weights = target_weights(similarities[:, 1:], filled, **targets._asdict())
     if left_out is not None:
         entries = jnp.where(keep, similarities, jnp.inf)[:, 1:]
         easy = jnp.argsort(jnp.argsort(entries, axis=1), axis=1) < left_out
         keep &= ~jnp.pad(easy, ((0, 0), (1, 0))) | (weights > 0)
-    if negatives is not None:
-        similarities = jnp.concatenate([similarities, negatives.similarities], axis=1)
-        keep = jnp.concatenate([keep, negatives.keep], axis=1)
-        weights = jnp.pad(weights, ((0, 0), (0, negatives.keep.shape[1])))
+    if generated is not None and exist is not None:
+        similarities = jnp.concatenate([similarities, generated], axis=1)
+        keep = jnp.concatenate([keep, exist], axis=1)
+        weights = jnp.pad(weights, ((0, 0), (0, exist.shape[1])))
     return _soft_cross_entropy(similarities / temperature, keep, weights)
 
 

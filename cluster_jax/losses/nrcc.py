@@ -5,7 +5,7 @@ In a loop of one's own it is a term of the loss. With projections `za` and `zb` 
 
     potential = samplers.similarity_potential(lambda x: apply(params, x), zb)
     c, _ = samplers.sample(samplers.sghmc(potential), jax.random.split(key, len(a)), a)
-    regularizer = losses.nrcc_views(za, zb, za, zb, apply(params, c))
+    regularizer = losses.nrcc_views(za, zb, apply(params, c))
     loss = losses.info_nce_views(za, zb) + 0.5 * regularizer
 
 The docstring of `cluster_jax.losses` has a whole training step, `experiments/tutorials/loop.md` a
@@ -85,23 +85,21 @@ def nrcc(
 @array_function(
     a="float[rows, d]",
     b="float[rows, d]",
-    keys_a="float[rows, d]",
-    keys_b="float[rows, d]",
     c="float[rows, d]",
+    keys="pair of float[rows, d]",
     static=("include_own_view", "axis"),
 )
 def nrcc_views(
     a: Array,
     b: Array,
-    keys_a: Array,
-    keys_b: Array,
     c: Array,
     *,
+    keys: tuple[Array, Array] | None = None,
     temperature: Array | float = 0.1,
     include_own_view: bool = False,
     axis: Axis = None,
 ) -> Array:
-    """Computes NRCC in both directions, `1/(2n) sum_i [R(a_i; keys_b, c) + R(b_i; keys_a, c)]`.
+    """Computes NRCC in both directions, `1/(2n) sum_i [R(a_i; keys[1], c) + R(b_i; keys[0], c)]`.
 
     With InfoNCE the keys are the live projections `(a, b)` themselves and the gradient passes
     through both roles. With BYOL they are the target network's projections of the views a and b,
@@ -114,9 +112,9 @@ def nrcc_views(
     Args:
         a: anchors of the first view `[rows, d]`.
         b: anchors of the second view `[rows, d]`.
-        keys_a: embeddings of the first view to which the anchors b are attracted `[rows, d]`.
-        keys_b: embeddings of the second view to which the anchors a are attracted `[rows, d]`.
         c: embeddings of the sampled view `[rows, d]`, constants.
+        keys: embeddings of the first and of the second view, `[rows, d]` each, to which the anchors
+            of the other view are attracted; None: `(a, b)`.
         temperature: tau, positive; the default is the paper's.
         include_own_view: see `nrcc`.
         axis: mesh axis that holds the batch, or None.
@@ -132,10 +130,11 @@ def nrcc_views(
     Example:
         >>> import jax.numpy as jnp
         >>> x = jnp.eye(2)
-        >>> round(nrcc_views(x, x, x, x, x, temperature=0.5).item(), 4)
+        >>> round(nrcc_views(x, x, x, temperature=0.5).item(), 4)
         -2.1269
     """
     negatives = _constant_rows(c, axis)
+    keys_a, keys_b = (a, b) if keys is None else keys
     from_a = _regularizer(a, keys_b, negatives, temperature, include_own_view, axis)
     from_b = _regularizer(b, keys_a, negatives, temperature, include_own_view, axis)
     return (from_a + from_b) / 2

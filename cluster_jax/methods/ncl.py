@@ -354,9 +354,7 @@ def _contrast(
         "labeled": (labeled.rows["z"], labeled.filled),
         "unlabeled": (unlabeled.rows, unlabeled.filled),
     }
-    negatives, left_out = None, None
-    if config.hng.count and config.hng.variant in ("removed", "replacing"):
-        left_out = jnp.where(use_hng, config.hng.count, 0)
+    negatives = ncl.HardNegatives()
     if config.hng.count and config.hng.variant != "removed":
         view, entries, other, partners = HNG_VARIANTS[config.hng.variant]
         negatives = ncl.hard_negatives(
@@ -364,23 +362,20 @@ def _contrast(
             a.features[count:],
             *queues[view],
             *queues[other],
-            count=config.hng.count,
-            rounds=config.hng.rounds,
-            mixing=config.hng.mixing,
-            entries=entries,
-            partners=partners,
+            ncl.Mixing(config.hng.count, config.hng.rounds, config.hng.mixing, entries, partners),
         )
+        assert negatives.keep is not None  # They are generated.
         negatives = negatives._replace(keep=negatives.keep & use_hng)
+    if config.hng.count and config.hng.variant in ("removed", "replacing"):
+        negatives = negatives._replace(left_out=jnp.where(use_hng, config.hng.count, 0))
     return {
         "ncl": ncl.neighborhood_contrast(
             a.features[count:],
             b.features[count:],
             *queues["unlabeled"],
             negatives,
-            neighbors=config.neighbors,
-            alpha=config.alpha,
+            ncl.Targets(config.neighbors, config.alpha),
             temperature=config.temperature,
-            left_out=left_out,
         ),
         "scl": ncl.supervised_contrast(
             a.features[:count],

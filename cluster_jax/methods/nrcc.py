@@ -170,8 +170,8 @@ def _regularizer(
     # which the gradient passes too (5).
     regularizer = nrcc_views(
         *anchors,
-        *encoded.targets,
         c,
+        keys=encoded.targets,
         temperature=config.temperature,
         include_own_view=config.include_own_view,
         axis=axis,

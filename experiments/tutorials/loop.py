@@ -66,7 +66,7 @@ def loss_fn(params, stats, keys, batch, axis=None, forward=forward):
     (za, _), (zb, new_stats) = project(a), project(b)
     potential = samplers.similarity_potential(lambda x: project(x)[0], zb)
     c, _ = samplers.sample(samplers.sghmc(potential), third, a)
-    regularizer = losses.nrcc_views(za, zb, za, zb, project(c)[0], temperature=0.5, axis=axis)
+    regularizer = losses.nrcc_views(za, zb, project(c)[0], temperature=0.5, axis=axis)
     info_nce = losses.info_nce_views(za, zb, temperature=0.5, axis=axis)
     return info_nce + 0.5 * regularizer, new_stats
 

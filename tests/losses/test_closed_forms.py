@@ -154,7 +154,9 @@ def test_nrcc_eq_5_and_6_misprint_the_ratio_upside_down(rng, tau):
         return sum(jnp.sum(jnp.log(ratio)) for ratio in ratios) / (2 * N)
 
     def ours(a, key_a, key_b):
-        return losses.nrcc_views(a, b, key_a, key_b, c, temperature=tau, include_own_view=True)
+        return losses.nrcc_views(
+            a, b, c, keys=(key_a, key_b), temperature=tau, include_own_view=True
+        )
 
     agree(ours(a, a, b), -printed(a, a, b))
     agree(jax.grad(lambda a: ours(a, a, b))(a), -jax.grad(lambda a: printed(a, a, b))(a))
@@ -189,9 +191,7 @@ def nrcc_forces(a, b, c, tau, own=False, live=True):
 
 def nrcc_gradient(a, b, c, tau, own=False):
     """Of the regularizer, at view a; the keys are the views themselves, as with InfoNCE."""
-    return jax.grad(
-        lambda a: losses.nrcc_views(a, b, a, b, c, temperature=tau, include_own_view=own)
-    )(a)
+    return jax.grad(lambda a: losses.nrcc_views(a, b, c, temperature=tau, include_own_view=own))(a)
 
 
 @every_temperature
@@ -202,7 +202,7 @@ def test_nrcc_eq_10_and_11_gradient_with_info_nce(rng, tau, own):
     strength = 0.7
 
     def total(a, b, c):
-        nrcc = losses.nrcc_views(a, b, a, b, c, temperature=tau, include_own_view=own)
+        nrcc = losses.nrcc_views(a, b, c, temperature=tau, include_own_view=own)
         info_nce = losses.info_nce_views(a, b, temperature=tau, positive_in_denominator=False)
         return info_nce + strength * nrcc
 
@@ -269,7 +269,7 @@ def test_nrcc_eq_13_and_14_gradient_with_byol(rng, tau):
     strength = 0.7
 
     def total(a):
-        nrcc = losses.nrcc_views(a, b, a, b, c, temperature=tau)
+        nrcc = losses.nrcc_views(a, b, c, temperature=tau)
         return losses.byol_views((a, b), (a, b)) + strength * nrcc
 
     ua, ub, uc = unit(a), unit(b), unit(c)
@@ -297,7 +297,7 @@ def test_nrcc_eq_13_and_14_misprint_factors_and_one_denominator(rng, tau, off, r
     attraction, repulsion = nrcc_forces(ua, ub, uc, tau)
 
     def total(a):
-        nrcc = losses.nrcc_views(a, b, a, b, c, temperature=tau)
+        nrcc = losses.nrcc_views(a, b, c, temperature=tau)
         return losses.byol_views((a, b), (a, b)) + nrcc
 
     gradient = jax.grad(total)(a)
@@ -445,7 +445,7 @@ def test_nrcc_eq_20_gradient_of_byol_with_nrcc(rng, tau):
 
     def total(a, c):
         byol = losses.byol_views((a @ weights, b @ weights), (ta, tb))
-        return byol + strength * losses.nrcc_views(a, b, ta, tb, c, temperature=tau)
+        return byol + strength * losses.nrcc_views(a, b, c, keys=(ta, tb), temperature=tau)
 
     of_a, of_c_rows = gradients(total, a, c)
     of_c, p, _ = shares(unit(a), unit(tb), unit(c), tau)
@@ -468,7 +468,7 @@ def test_nrcc_eq_20_misprints_factors_and_keeps_the_repulsion_of_eq_14(rng, tau,
     with_own, p, q = shares(ua, ub, uc, tau, own=True)
     eq_20 = ub / N * np.diag(p)[:, None]
     eq_14 = (np.where(OTHERS, with_own, 0) @ uc - np.where(OTHERS, p + q, 0) @ ub) / (2 * N * tau)
-    gradient = jax.grad(lambda a: losses.nrcc_views(a, b, ta, tb, c, temperature=tau))(a)
+    gradient = jax.grad(lambda a: losses.nrcc_views(a, b, c, keys=(ta, tb), temperature=tau))(a)
     assert distance(at_rows(a, -eq_20 + eq_14), gradient) == about(off)
     attraction, _ = nrcc_forces(ua, ub, uc, tau, live=False)
     _, with_q = nrcc_forces(ua, ub, uc, tau, live=True)
@@ -1057,7 +1057,7 @@ def test_ncl_eq_6_to_9_gradient_of_the_neighborhood_contrast(rng, alpha, equatio
 
     def loss(z, view, queue):
         return losses.neighborhood_contrast(
-            z, view, queue, jnp.int32(ENTRIES), None, neighbors=3, alpha=alpha, temperature=tau
+            z, view, queue, jnp.int32(ENTRIES), None, losses.Targets(3, alpha), temperature=tau
         )
 
     of_z, *constants = gradients(loss, z, view, queue)
@@ -1117,7 +1117,7 @@ def queues(rng):
 def negatives_of(keys, z, queue, labeled):
     return losses.hard_negatives(
         keys, z, queue, jnp.int32(ENTRIES), labeled, jnp.int32(len(labeled)),
-        count=COUNT, rounds=ROUNDS, mixing=MU,
+        losses.Mixing(COUNT, ROUNDS, MU),
     )  # fmt: skip
 
 
@@ -1147,7 +1147,7 @@ def test_ncl_eq_15_gradient_with_hard_negatives(queues, tau):
     def loss(z, queue, labeled):
         negatives = negatives_of(keys, z, queue, labeled)
         return losses.neighborhood_contrast(
-            z, view, queue, jnp.int32(ENTRIES), negatives, neighbors=3, alpha=0.2, temperature=tau
+            z, view, queue, jnp.int32(ENTRIES), negatives, losses.Targets(3), temperature=tau
         )
 
     of_z, *constants = gradients(loss, z, queue, labeled)

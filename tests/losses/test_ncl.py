@@ -11,6 +11,8 @@ from jax.sharding import AxisType, PartitionSpec
 
 from cluster_jax.losses.ncl import (
     EPSILON,
+    Mixing,
+    Targets,
     hard_negatives,
     neighborhood_contrast,
     pairwise_bce,
@@ -86,7 +88,7 @@ def test_pairwise_bce_of_certain_outputs_is_finite():
 def test_negatives_of_a_row_depend_on_its_own_key_and_anchor_alone(keys, rows):
     z, _, queue, _ = rows
     labeled, row_keys = draw(keys, 7, 4), jax.random.split(next(keys), 5)
-    found = functools.partial(hard_negatives, count=4, rounds=2, mixing=MIXING)
+    found = functools.partial(hard_negatives, mixing=Mixing(4, 2, MIXING))
     whole = found(row_keys, z, queue, QUEUE, labeled, 7)
     order = np.array([3, 1, 1, 4, 0])
     other = found(row_keys[order], z[order], queue, QUEUE, labeled, 7)
@@ -102,7 +104,7 @@ def test_partners_are_drawn_evenly_from_the_entries_there_are(keys):
     z = np.arange(1.0, 8)[None]
     got = hard_negatives(
         jax.random.split(next(keys), 1), z, draw(keys, 5000, 7), 5000, labeled, 5,
-        count=5000, rounds=1, mixing=(0.0,),
+        Mixing(5000, rounds=1, mu=(0.0,)),
     )  # fmt: skip
     partner = np.round(np.asarray(got.similarities[0]) * np.linalg.norm(z))
     counts = np.bincount(partner.astype(int), minlength=8)
@@ -115,12 +117,14 @@ def test_no_negatives_while_a_queue_is_empty(keys, rows):
     z, views, queue, _ = rows
     labeled, row_keys = draw(keys, 7, 4), jax.random.split(next(keys), 5)
     loss = functools.partial(
-        neighborhood_contrast, z, views, queue, neighbors=4, alpha=0.2, temperature=0.05
+        neighborhood_contrast, z, views, queue, targets=Targets(4), temperature=0.05
     )
     for filled, labeled_filled in ((0, 7), (QUEUE, 0), (0, 0)):
         got = hard_negatives(
             row_keys, z, queue, filled, labeled, labeled_filled,
-            count=4, rounds=2, mixing=MIXING,
+            Mixing(4, 2, MIXING),
         )  # fmt: skip
         assert not got.keep.any()
-        np.testing.assert_allclose(loss(filled, got), loss(filled, None), rtol=1e-14)
+        np.testing.assert_allclose(
+            loss(filled, negatives=got), loss(filled, negatives=None), rtol=1e-14
+        )

@@ -69,7 +69,9 @@ def test_two_views(own, tau):
         A, B,
     )  # fmt: skip
     agree(
-        lambda *x: losses.nrcc_views(*x, temperature=tau, include_own_view=own),
+        lambda a, b, ta, tb, c: losses.nrcc_views(
+            a, b, c, keys=(ta, tb), temperature=tau, include_own_view=own
+        ),
         lambda a, b, ta, tb, c: loops.nrcc((a, b), (ta, tb), c, tau, own),
         A, B, TA, TB, C, constants=(4,),
     )  # fmt: skip
@@ -302,10 +304,14 @@ def test_neighborhoods(filled, case):
     def loss(x, views, queue, labeled):
         negatives = None
         if case == "generated":
-            negatives = losses.hard_negatives(KEYS, x, queue, filled, labeled, 7, **HNG)
-        left_out = HNG["count"] if case == "left out" else None
-        how = {**NCL, "temperature": 0.1, "left_out": left_out}
-        return losses.neighborhood_contrast(x, views, queue, filled, negatives, **how)
+            how = losses.Mixing(HNG["count"], HNG["rounds"], HNG["mixing"])
+            negatives = losses.hard_negatives(KEYS, x, queue, filled, labeled, 7, how)
+        if case == "left out":
+            negatives = losses.HardNegatives(left_out=HNG["count"])
+        targets = losses.Targets(**NCL)
+        return losses.neighborhood_contrast(
+            x, views, queue, filled, negatives, targets, temperature=0.1
+        )
 
     def in_loops(x, views, queue, labeled):
         entries = loops.unit(queue[:filled]) if filled else []

@@ -40,6 +40,8 @@ def _keys(index):
     return jax.vmap(lambda i: jax.random.fold_in(jax.random.key(0), i))(index)
 
 
+THREE = losses.Mixing(3)
+LEFT_OUT = losses.HardNegatives(left_out=4)
 # What a loss may be of: rows `[rows, 6]` of this device, and what is no row of the batch.
 Given = collections.namedtuple("Given", "a b c labels index axis queue unit spread")
 
@@ -56,9 +58,9 @@ def _bce(g, threshold=0.3):
 
 def _neighborhood(g):
     negatives = losses.hard_negatives(
-        _keys(g.index), g.a, g.queue, FILLED, g.queue[::-1], FILLED, count=3
+        _keys(g.index), g.a, g.queue, FILLED, g.queue[::-1], FILLED, THREE
     )
-    return losses.neighborhood_contrast(g.a, g.b, g.queue, FILLED, negatives, neighbors=2)
+    return losses.neighborhood_contrast(g.a, g.b, g.queue, FILLED, negatives, losses.Targets(2))
 
 
 def _proto_cl(g):
@@ -96,7 +98,7 @@ LOSSES = {
     ),
     "neighborhood_contrast": _neighborhood,
     "nrcc": lambda g: losses.nrcc(g.a, g.b, g.c, axis=g.axis),
-    "nrcc_views": lambda g: losses.nrcc_views(g.a, g.b, g.a, g.b, g.c, axis=g.axis),
+    "nrcc_views": lambda g: losses.nrcc_views(g.a, g.b, g.c, axis=g.axis),
     "pairwise_bce": _bce,
     "proto_cl": _proto_cl,
     "proto_cl_views": _proto_cl_views,
@@ -124,7 +126,8 @@ VARIANTS = {
 ALL = LOSSES | VARIANTS
 # Exported, but no loss of rows: schedules, records, parts of the losses above, one in NumPy.
 UNNAMED = {
-    "ramp", "Kernel", "HardNegatives", "concentrations", "sinkhorn_codes", "target_weights"
+    "ramp", "Kernel", "HardNegatives", "Mixing", "Targets", "concentrations",
+    "sinkhorn_codes", "target_weights"
 }  # fmt: skip
 PARTS = UNNAMED | {"hard_negatives", "positive_samples", "prototypes", "similar"}
 
@@ -366,12 +369,18 @@ GENERATED = jnp.linspace(-1, 1, 24, dtype=jnp.float32).reshape(8, 3)
 
 def _of_negatives(cosines):
     negatives = losses.HardNegatives(cosines, jnp.ones_like(cosines, bool))
-    return losses.neighborhood_contrast(A, B, C, NO, negatives, neighbors=2)
+    return losses.neighborhood_contrast(A, B, C, NO, negatives, losses.Targets(2))
 
 
 def _of_generated(queue, labeled_queue, labeled_filled=FILLED, **settings):
     negatives = losses.hard_negatives(
-        _keys(BATCH["index"]), A, queue, FILLED, labeled_queue, labeled_filled, count=3, **settings
+        _keys(BATCH["index"]),
+        A,
+        queue,
+        FILLED,
+        labeled_queue,
+        labeled_filled,
+        dataclasses.replace(THREE, **settings),
     )
     return jnp.where(negatives.keep, negatives.similarities, 0).sum()
 
@@ -387,10 +396,10 @@ ELSEWHERE = {
     "hard_negatives, random": (lambda q: _of_generated(q, QUEUE, entries="random"), CENTERS),
     "hard_negatives, nearest": (lambda q: _of_generated(CENTERS, q, partners="nearest"), QUEUE),
     "neighborhood_contrast": (
-        lambda q: losses.neighborhood_contrast(A, B, q, FILLED, None, neighbors=2), QUEUE
+        lambda q: losses.neighborhood_contrast(A, B, q, FILLED, None, losses.Targets(2)), QUEUE
     ),
     "neighborhood_contrast, left out": (
-        lambda q: losses.neighborhood_contrast(A, B, q, FILLED, None, neighbors=2, left_out=4),
+        lambda q: losses.neighborhood_contrast(A, B, q, FILLED, LEFT_OUT, losses.Targets(2)),
         QUEUE,
     ),
     "neighborhood_contrast, negatives": (_of_negatives, GENERATED),
@@ -425,13 +434,15 @@ def _kernel(**changes):
 
 
 def _hard(**changes):
-    negatives = losses.hard_negatives(KEYS, A, C, FILLED, C, FILLED, **{"count": 2} | changes)
-    return losses.neighborhood_contrast(A, B, C, NO, negatives, neighbors=2)
+    negatives = losses.hard_negatives(
+        KEYS, A, C, FILLED, C, FILLED, losses.Mixing(**{"count": 2} | changes)
+    )
+    return losses.neighborhood_contrast(A, B, C, NO, negatives, losses.Targets(2))
 
 
 # One of each kind of refusal, and those of one loss alone.
 REFUSED = [
-    (lambda: losses.nrcc_views(A, B, A, B, C[:3]), "c must be float[rows, d] with rows = 8"),
+    (lambda: losses.nrcc_views(A, B, C[:3]), "c must be float[rows, d] with rows = 8"),
     (lambda: losses.barlow_twins(A > 0, B), "a must be float[rows, d]; got bool[8,6]"),
     (lambda: losses.byol(A.tolist(), B), "predictions must be an array float[rows, d]"),
     (lambda: losses.byol_views(A, (A, B)), "predictions_pair must be a pair of arrays"),
@@ -439,7 +450,7 @@ REFUSED = [
     (lambda: losses.swapped_prediction((A,)), "scores must be two arrays or more"),
     (lambda: losses.sinkhorn_codes(A, epsilon=0), "epsilon must be greater than 0"),
     (
-        lambda: losses.neighborhood_contrast(A, B, C, NO, None, neighbors=9),
+        lambda: losses.neighborhood_contrast(A, B, C, NO, None, losses.Targets(9)),
         "neighbors must be between 1 and 8",
     ),
     (lambda: losses.concentrations(UNIT, UNIT, FILLED, mean=-1), "mean must be greater than 0"),
@@ -466,7 +477,7 @@ REFUSED = [
         "rows with halves = True must be a multiple",
     ),
     (lambda: _hard(rounds=0), "rounds must be at least 1; got 0"),
-    (lambda: _hard(mixing=()), "mixing must be one or more values"),
+    (lambda: _hard(mu=()), "mu must be one or more values"),
     (lambda: _hard(entries="hard"), "entries must be one of 'easiest', 'random'"),
 ]
 
@@ -490,7 +501,7 @@ def _cold(a, b, filled):
     kernels = (losses.Kernel(gammas=(0.5,)), LAPLACE, HALVES)
     kernels = [dataclasses.replace(x, temperatures=(0.01,) * len(x.gammas)) for x in kernels]
     held = jnp.minimum(filled, len(a))
-    negatives = losses.hard_negatives(_keys(BATCH["index"]), a, queue, filled, a, held, count=3)
+    negatives = losses.hard_negatives(_keys(BATCH["index"]), a, queue, filled, a, held, THREE)
     return [
         losses.barlow_twins(a, b),
         losses.byol(a, b),
@@ -501,7 +512,7 @@ def _cold(a, b, filled):
         losses.entropy_deficit(_soft(300 * a)),
         losses.info_nce_queue(a, b, queue, filled, **cold),
         losses.clip(a, b, **cold),
-        losses.neighborhood_contrast(a, b, queue, filled, negatives, neighbors=2, **cold),
+        losses.neighborhood_contrast(a, b, queue, filled, negatives, losses.Targets(2), **cold),
         _bce(GIVEN._replace(a=300 * a, b=300 * b)),
         losses.prototype_contrast(a, b, k, jnp.full(8, 1e-4, a.dtype)),
         losses.supervised_contrast(a, b, k, queue, jnp.tile(k, 2), filled, **cold),
@@ -513,7 +524,7 @@ def _cold(a, b, filled):
         ),
         *(
             losses.info_nce_views(a, b, positive_in_denominator=own, **cold)
-            + losses.nrcc_views(a, b, a, b, queue[4:12], include_own_view=own, **cold)
+            + losses.nrcc_views(a, b, queue[4:12], include_own_view=own, **cold)
             for own in (True, False)
         ),
         *(losses.kernel_info_nce_views(a, b, kernel=kernel) for kernel in kernels),
