@@ -3,7 +3,7 @@
     python -m cluster_jax.main --config=configs/ncl_cifar100.py --config.data.dir=DIR
 
 As `ncl_cifar10`, with the first 80 classes labeled, omega 50 with a ramp of 150 epochs, and k_1 =
-|M| / C^u / 2 = 51.
+|M| / C^u / 2 = 51, where the paper's queue gives 50.
 """
 
 from cluster_jax.core.config import derived

@@ -8,7 +8,7 @@ discovery of 30 others. Intended for one host with several GPUs or TPU chips.
 From the paper: ResNet-18, initialized by cross-entropy on the labeled classes alone, without
 rotation; discovery trains the last block and the heads; batch 512; SGD with rate 0.1, divided by
 ten every 30 of 90 epochs; omega 10 with a ramp of 50 epochs, k_1 = |M| / C^u / 2 =
-34, all else as in `ncl_cifar10`.
+34, where the paper's queue gives 33; all else as in `ncl_cifar10`.
 Deviations beside those of `ncl_cifar10`: the labeled classes are the first 882, not those of
 earlier papers, and the novel ones a random 30 of the other 118; the paper has three such subsets
 and does not print them. Another one is a config with another seed.
