@@ -11,12 +11,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 _STARTED = []
 
 
-def start(*command, cwd=ROOT, **variables):
-    """A process of `cluster-jax` on the CPU."""
+def start(*command, cwd=ROOT, module="cluster_jax.cli.app", **variables):
+    """A process of `cluster-jax`, or of another module, on the CPU."""
     places = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": places, "JAX_PLATFORMS": "cpu", **variables}
     process = subprocess.Popen(
-        [sys.executable, "-m", "cluster_jax.cli.app", *command], cwd=cwd, env=environment,
+        [sys.executable, "-m", module, *command], cwd=cwd, env=environment,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     _STARTED.append(process)
@@ -38,9 +38,10 @@ class Job:
     Args:
         command: arguments of `cluster-jax`.
         workdir: where `wait_for` looks for files.
+        more: of `start`.
     """
 
-    def __init__(self, command, workdir):
+    def __init__(self, command, workdir, **more):
         with socket.socket() as free:
             free.bind(("localhost", 0))
             port = free.getsockname()[1]
@@ -48,7 +49,7 @@ class Job:
         self.hosts = [
             start(
                 *command, JAX_NUM_CPU_DEVICES="2", JAX_NUM_PROCESSES="2", JAX_PROCESS_ID=rank,
-                JAX_COORDINATOR_ADDRESS=f"localhost:{port}",
+                JAX_COORDINATOR_ADDRESS=f"localhost:{port}", **more,
             )
             for rank in "01"
         ]  # fmt: skip

@@ -1,5 +1,6 @@
 """Two processes of two devices: where one ends, both do within a minute; and the job resumes."""
 
+import json
 import shutil
 import signal
 
@@ -141,6 +142,46 @@ def test_a_job_embeds_by_the_network_of_a_training(clustered, tmp_path):
     np.testing.assert_allclose(np.concatenate(features), stored["projection"], rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(np.concatenate(labels), stored["labels"])
     assert min(len(part) for part in labels) > 20
+
+
+# A table of one's own, of one short training.
+TABLE = """
+tables:
+  short:
+    title: Four steps
+    metrics: ACC 5-NN
+    rows:
+    - - short
+      - config: nrcc_digits
+        changes:
+          train.duration: 4 steps
+          train.batch_size: 16
+          optimizer.warmup: 1 step
+          network.name: mlp
+          network.width: 4
+          nrcc.weight: 0.0
+          data.limit: 64
+          eval.reduce: pca
+          eval.linear_probe.epochs: 1
+      - kmeans
+"""
+
+
+@pytest.mark.slow
+def test_a_table_of_ones_own_on_two_processes(tmp_path):
+    """The first one writes and prints, once."""
+    (tmp_path / "mine.yaml").write_text(TABLE)
+    command = (f"{tmp_path}/mine.yaml", "--seeds", "5", f"--runs={tmp_path}/runs")
+    job = Job(command, tmp_path, module="experiments.run")
+    ends = [host.communicate(timeout=300) for host in job.hosts]
+    assert [host.returncode for host in job.hosts] == [0, 0], ends
+    (said, _), (silent, _) = ends
+    assert "| short |" in said
+    assert "| short |" not in silent
+    (line,) = (tmp_path / "mine.jsonl").read_text().splitlines()
+    scores = json.loads(line)["metrics"]
+    assert 0 < scores["kmeans"]["acc"] < 1
+    assert 0 < scores["knn"]["5"] < 1
 
 
 @pytest.mark.slow
