@@ -242,9 +242,9 @@ def start_run(rest, patch):
 
 
 def start_numbers(rest, patch):
-    """A list of one set, by our method."""
+    """A list of one set, by our method; its last row is of a rare kind."""
     x = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
-    case = generate.Case("few", x, (np.arange(40) % 2,), "euclidean")
+    case = generate.Case("rare-few", x, (np.arange(40) % 2,), "euclidean")
     patch.setattr(numbers, "lists", lambda *_: {"photos": (lambda: [case],)})
     patch.setattr(numbers.peers, "PEERS", {})
     numbers.main([*rest, "--out=n.jsonl"])

@@ -100,8 +100,8 @@ def run(case: Case, x: NDArray, method: str, points: Callable[[], NDArray]) -> d
     best, truth = max(((scores(t, labels), t) for t in case.truths), key=lambda s: s[0]["ari"])
     if case.name.startswith("rare"):
         own = truth == truth[-1]
-        found = labels == np.bincount(labels[own]).argmax()
-        extra["overlap"] = float((own & found).sum() / (own | found).sum())
+        cluster = labels == np.bincount(labels[own]).argmax()
+        extra["overlap"] = float((own & cluster).sum() / (own | cluster).sum())
     if method == OURS:
         extra["reliability"] = reliability(truth, labels, found.membership.probabilities)
     return {"seconds": round(seconds, 2), **best, **extra}
