@@ -1,6 +1,7 @@
 """Corrections that a person has saved on the page: one JSON file, checked as a whole.
 
     {"state": "3f9c0e51a2b4",             the state of the run that the page shows
+     "browser": "k2x90fz1q7",             the browser that has saved the file
      "names": {"3": "cats"},              cluster: its name
      "merges": [[5, 3]],                  cluster, and the one that receives its rows
      "new": {"a": "puppies"},             key of a new cluster: its name, or null
@@ -14,6 +15,9 @@ clusters merge, then rows move (for a merged cluster: to the one that has receiv
 are marked wrong or right. A cluster that receives another one keeps its name; without a name, it
 gets that of the first merged cluster that has one. A cluster that is gone can be named and can
 receive rows: its number keeps its meaning.
+
+Files of one page are all applied. A later file of the same browser is a change of mind: it replaces
+what the earlier one has decided. One of another browser that contradicts it is refused.
 """
 
 import collections
@@ -64,7 +68,7 @@ def read(file: epath.PathLike) -> dict[str, Any]:
     if not isinstance(said, dict) or not isinstance(said.get("state"), str):
         raise InputError(f"{file} must say of which state of a run it is; got no key 'state'")
     for key, value in said.items():
-        is_known = key == "state"
+        is_known = key == "state" or (key == "browser" and isinstance(value, str))
         is_known |= key in _OBJECTS and isinstance(value, dict)
         is_known |= key in _LISTS and isinstance(value, list)
         if not is_known:
@@ -136,15 +140,16 @@ def corrected(run: Run, said: Mapping[str, Any]) -> Run:
     )
 
 
-def carried(shown: Run, run: Run, said: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns corrections of one state of a run as corrections of a later state.
+def carried(shown: Run, run: Run, said: Mapping[str, Any]) -> tuple[Run, dict[str, Any]]:
+    """Returns a later state of a run, and the corrections of an earlier one as corrections of it.
 
     They are carried by content: a cluster is the same one if more than half of its rows are the
     same, where rows count that the corrections themselves move. So a file may be applied again, and
     two files of one page are both applied. Corrections of rows that are gone are left out. A row
     that is right moves to the cluster in which the page has shown it. If rows of a new cluster have
     since been moved to one that was made since, as by an earlier file of the same page, the new
-    cluster is not made: its rows move to that one.
+    cluster is not made: its rows move to that one. The returned state is without what an earlier
+    file of the same page and browser has decided otherwise.
 
     Args:
         shown: the state that the corrections are about.
@@ -156,7 +161,11 @@ def carried(shown: Run, run: Run, said: Mapping[str, Any]) -> dict[str, Any]:
             rows now, or contradicts a correction that was made since.
     """
     wanted = corrected(shown, said)
-    fresh = _without(said, run.pages.get(shown.state, {}))
+    files = run.pages.get(shown.state, {}).get("files", {})
+    if (earlier := files.get(said.get("browser"))) is not None:
+        others = [file for browser, file in files.items() if browser != said["browser"]]
+        run = _without_changes_of_mind(shown, run, earlier, said, others)
+    fresh = _without(said, files)
     # A row that is right belongs to the cluster on the page, from which it may have moved since.
     rights = {row: _row(shown, "right", row) for row in fresh.get("right", [])}
     labels: dict[str, Any] = {str(row): int(shown.labels[i]) for row, i in rights.items()}
@@ -191,43 +200,115 @@ def carried(shown: Run, run: Run, said: Mapping[str, Any]) -> dict[str, Any]:
             names |= _names_since(shown, run, {str(label): said["new"][key]})
     new = {key: name for key, name in said.get("new", {}).items() if key in labels.values()}
     result = {**fresh, "labels": labels, "names": names, "new": new, "right": []}
-    return result | {key: [*kept(fresh.get(key, [])).values()] for key in ("wrong", "keep")}
+    result |= {key: [*kept(fresh.get(key, [])).values()] for key in ("wrong", "keep")}
+    return run, result
 
 
-def _without(said: Mapping[str, Any], applied: Mapping[str, Any]) -> dict[str, Any]:
+def _without_changes_of_mind(
+    shown: Run,
+    run: Run,
+    earlier: Mapping[str, Any],
+    said: Mapping[str, Any],
+    others: Collection[Mapping[str, Any]],
+) -> Run:
+    """Returns a run without those corrections of a file that a later one of its browser changes.
+
+    Rows are where the page has shown them, and clusters have the names that it has shown, if the
+    earlier file has moved or named them, nobody else has done so or changed it since, and the later
+    one wants otherwise.
+
+    Args:
+        shown: the state of the page.
+        run: the present state.
+        earlier: the last corrections of the browser that were applied.
+        said: its corrections of now.
+        others: corrections of the page that other browsers have saved, and that were applied.
+    """
+    before, wanted = corrected(shown, earlier), corrected(shown, said)
+    now = _places(shown, run)
+    is_mine = now >= 0
+    for file in others:
+        is_mine &= ~corrected(shown, file).columns["decided"] | shown.columns["decided"]
+    is_changed = _targets(before, shown, earlier) != _targets(wanted, shown, said)
+    is_changed |= before.columns["decided"] & ~wanted.columns["decided"]
+    columns, named = run.columns.copy(), dict(run.named)
+    names = dict[int, tuple[str | None, str | None]]()  # of clusters: earlier, and now
+    for label in np.unique(before.labels).tolist():
+        rows = np.flatnonzero((before.labels == label) & is_mine)
+        there: int | None = label
+        if label >= shown.next_label:
+            key = [*earlier["new"]][label - shown.next_label]
+            there = _made(shown, run, now[rows])
+            if there is not None:
+                names[there] = (before.named.get(label), said.get("new", {}).get(key))
+        rows = rows[is_changed[rows]]
+        rows = rows[run.labels[now[rows]] == there]
+        for name in ("label", "decided"):
+            columns[name][now[rows]] = shown.columns[name][rows]
+    for label in range(shown.next_label):
+        names[label] = (before.named.get(label), wanted.named.get(label))
+    for label, (mine, other) in names.items():
+        if mine is not None and mine != other and mine == run.named.get(label):
+            named.pop(label)
+            named |= {label: shown.named[label]} if label in shown.named else {}
+    return dataclasses.replace(run, columns=columns, named=named)
+
+
+def _targets(wanted: Run, shown: Run, said: Mapping[str, Any]) -> NDArray:
+    """Returns where corrections want each row, object `[n]`: a cluster, or the key of a new one.
+
+    Args:
+        wanted: `shown` with the corrections.
+        shown: the state that they are about.
+        said: the corrections, see the module.
+    """
+    targets = wanted.labels.astype(object)
+    for i, key in enumerate(said.get("new", {})):
+        targets[wanted.labels == shown.next_label + i] = key
+    return targets
+
+
+def _without(said: Mapping[str, Any], files: Mapping[str, Any]) -> dict[str, Any]:
     """Returns corrections without those that have been applied, which hold or were changed since.
 
     Args:
         said: the corrections, see the module.
-        applied: all corrections of the same state that have been applied, see `with_applied`.
+        files: browser -> its corrections of the same state that have been applied.
     """
     result = dict(said)
     for key in _OBJECTS:
-        known = applied.get(key, {}).items()
+        known = [item for each in files.values() for item in each.get(key, {}).items()]
         result[key] = {
             name: to for name, to in said.get(key, {}).items() if (name, to) not in known
         }
     for key in _LISTS:
-        result[key] = [each for each in said.get(key, []) if each not in applied.get(key, [])]
+        known = [item for each in files.values() for item in each.get(key, [])]
+        result[key] = [each for each in said.get(key, []) if each not in known]
     return result
 
 
 def with_applied(run: Run, shown: Run, said: Mapping[str, Any]) -> Run:
     """Returns a run that knows that corrections of the page of a state have been applied.
 
+    Of each browser the last file is known. Files that name no browser are known together.
+
     Args:
         run: the run after them.
         shown: the state.
         said: the corrections, see the module.
     """
-    earlier = run.pages.get(shown.state, {})
-    record: dict[str, Any] = {"number": shown.number}
-    record |= {key: {**earlier.get(key, {}), **said.get(key, {})} for key in _OBJECTS}
-    for key in _LISTS:
-        applied = list(earlier.get(key, []))
-        record[key] = applied + [each for each in said.get(key, []) if each not in applied]
+    files = dict(run.pages.get(shown.state, {}).get("files", {}))
+    browser = said.get("browser", "")
+    record = {key: said[key] for key in (*_OBJECTS, *_LISTS) if key in said}
+    if not browser:
+        earlier = files.get("", {})
+        record = {key: {**earlier.get(key, {}), **said.get(key, {})} for key in _OBJECTS}
+        for key in _LISTS:
+            applied = list(earlier.get(key, []))
+            record[key] = applied + [each for each in said.get(key, []) if each not in applied]
+    page = {"number": shown.number, "files": {**files, browser: record}}
     others = ((state, page) for state, page in run.pages.items() if state != shown.state)
-    pages = dict([(shown.state, record), *others][:MOST_PAGES])
+    pages = dict([(shown.state, page), *others][:MOST_PAGES])
     return dataclasses.replace(run, pages=pages)
 
 

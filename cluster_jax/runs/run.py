@@ -138,8 +138,8 @@ class Run:
             cluster; or None.
         named: cluster -> the name that a person has given it, of clusters that are gone, too.
         held: clusters that a person has named, merged or made: no update takes a row from them.
-        pages: `state` of a state -> the corrections of its page that have been applied, and its
-            "number", the last one first. These states are kept: their pages may be saved again.
+        pages: `state` of a state -> its "number" and the "files" of its page, by browser, that have
+            been applied, the last one first. These states are kept: their pages may be saved again.
         updates: number of updates of the run.
         is_corrected: whether a person has moved, confirmed or taken out rows, or merged clusters.
         events: events of the last update.

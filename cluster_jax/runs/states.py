@@ -133,7 +133,9 @@ def _apply(run: Run, said: dict[str, Any]) -> Run:
     for back in range(len(workdirs.states(run.workdir))):
         shown = records.read(run.workdir, back)
         if shown.state == said["state"]:
-            now = said if shown.state == run.state else corrections.carried(shown, run, said)
+            now = said
+            if shown.state != run.state:
+                run, now = corrections.carried(shown, run, said)
             return corrections.with_applied(corrections.corrected(run, now), shown, said)
     raise InputError(
         f"the corrections must be of one of the last states of {run.workdir}; got those of another "

@@ -343,9 +343,10 @@ def test_of_duplicates_one_is_kept(tmp_path):
 
 
 def corrections(text):
-    """What a saved file of corrections says, without its state and what is empty."""
+    """What a saved file of corrections says, without its state, browser and what is empty."""
     said = json.loads(text)
     assert said.pop("state") == "0123456789ab"
+    assert len(said.pop("browser")) > 5
     return {key: value for key, value in said.items() if value}
 
 
@@ -398,6 +399,7 @@ def test_selection_and_corrections(tmp_path):
       $("history").open = true;
       await until(() => $("steps").childElementCount);
       found.confirmed = [$("said").textContent, $("steps").childElementCount];
+      $("save-corrections").click();
     """
     points = np.ones((68, 2), np.float32)
     points[:3] = -1  # the left half of the map
@@ -408,6 +410,8 @@ def test_selection_and_corrections(tmp_path):
     assert found["said"] == ["3 photos moved to no group.", "3 corrections, not yet applied."]
     assert found["members"].startswith("37 photos")
     assert corrections(found["downloads"][0]) == {"wrong": rows}
+    first, later = map(json.loads, found["downloads"])
+    assert first["browser"] == later["browser"], "by it the later file replaces the first one"
     assert found["confirmed"] == ["3 photos confirmed in Group 2.", 2], "but not the moved one"
     assert found["undone"] == ""
     assert found["unselected"], "what was moved is not moved again by the next choice"

@@ -293,6 +293,30 @@ def test_two_files_of_one_page_are_both_applied(first, tmp_path, one, other, mes
     assert digests(run) == before
 
 
+def test_a_change_of_mind_on_the_same_page(run):
+    """The later file of a browser counts: what it leaves out, moves or names otherwise as well."""
+    state, mine = records.read(run).state, {"browser": "anna"}
+    said = {"names": {"0": "cats", "1": "dogs"}, "labels": {"3": 1, "4": 1, "6": "a", "7": "a"}}
+    said |= {"new": {"a": "birds"}, "wrong": [8, 35], "merges": [[2, 1]], "right": [10]}
+    correct(run, save(run, "1.json", state, **said, **mine))
+    correct(run, save(run, "2.json", state, browser="ben", labels={"20": 1, "4": 1}))
+    said = {"names": {"0": "lions"}, "labels": {"3": 2, "6": "b", "7": "a", "8": 1, "4": 1}}
+    said |= {"new": {"b": None, "a": "owls"}, "wrong": [9], "right": []}
+    after = correct(run, save(run, "3.json", state, **said, **mine))
+    assert after.labels[3:12].tolist() == [2, 1, 0, 4, 3, 1, -1, 0, 0]
+    assert after.labels[[20, 35]].tolist() == [1, 1], "Ben's, and what is no longer wrong"
+    assert after.labels[50:].tolist() == [2] * 10, "no longer merged"
+    assert dict(after.named) == {0: "lions", 3: "owls"}
+    assert np.flatnonzero(after.columns["decided"]).tolist() == [3, 4, 6, 7, 8, 9, 20]
+    again = correct(run, f"--corrections={run.parent}/3.json")
+    assert (again.state, again.number) == (after.state, after.number)
+    before = digests(run)
+    for name, said in (("ben", {"labels": {"4": 2}}), ("carla", {"names": {"0": "tigers"}})):
+        with pytest.raises(InputError, match="must not contradict those that were made since"):
+            states.correct(run, [save(run, "4.json", state, browser=name, **said)[14:]])
+    assert digests(run) == before
+
+
 def test_a_file_that_decides_nothing_is_told_so(run, capsys):
     before, flag = digests(run), save(run)
     correct(run, flag)

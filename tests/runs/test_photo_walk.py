@@ -35,7 +35,19 @@ QUICK = ("--config.data.image_size=32", "--config.eval.batch_size=16", "--config
 STEPS = (
     *("come", "come", "leave", "back", "rename", "copies", "sizes", "replace", "folder", "move"),
     *("away", "gone", "exclude", "refit", "number", "command", "correct", "correct", "old_page"),
-    *("two_files", "again", "keep", "name", "divide", "undo", "undo", "nothing", "place", "export"),
+    *(
+        "two_files",
+        "mind",
+        "again",
+        "keep",
+        "name",
+        "divide",
+        "undo",
+        "undo",
+        "nothing",
+        "place",
+        "export",
+    ),
     *("killed", "killed", "locked"),
 )
 
@@ -439,6 +451,19 @@ class Walk:
             self.decided.clear()
             self.names = dict(run.named)
         self.check(present=present)
+
+    def mind(self):
+        """A second file of the page and browser, which decides otherwise."""
+        page = self.pages[-1]
+        rows, groups = self.pick(page, 3), sorted({label for label in page[2] if label >= 0})
+        if len(rows) < 3:
+            return
+        one, other = self.rng.choice(groups, 2).tolist()
+        who = {"browser": f"browser {self.count}"}
+        first = {"labels": {str(rows[0]): one, str(rows[2]): one}, "wrong": [rows[1]], **who}
+        last = {"labels": {str(rows[1]): other, str(rows[2]): other}, "wrong": [rows[0]], **who}
+        for said in (first, last):
+            self.apply(page, [said], self.decide(said, page[0], "mind.json"))
 
     def keep(self):
         """Of copies another one is kept; the copies stay where they are."""

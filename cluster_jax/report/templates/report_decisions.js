@@ -203,6 +203,7 @@ function corrections() {
   const ofRun = (ids) => [...ids].filter((id) => !isMade(id));
   return {
     state: report.state,
+    browser,
     names: Object.fromEntries(ofRun(named.keys()).filter((id) => rootOf(id) === id).map((id) => [id, named.get(id)])),
     merges: ofRun(merged.keys()).map((id) => [id, rootOf(id)]),
     new: Object.fromEntries(filled().filter(isMade).map((id) => [keyOf(id), groups.get(id).name || null])),

@@ -12,6 +12,14 @@ function inStorage(use) {
   }
 }
 
+// By it a later file of the same page and browser is known to be a change of mind, and no other person's file. A text that
+// changes with each visit does where the browser keeps nothing.
+const browser = (() => {
+  const key = "cluster_jax_browser";
+  const fresh = Math.random().toString(36).slice(2);
+  return inStorage(() => localStorage.getItem(key) ?? (localStorage.setItem(key, fresh), fresh)) ?? fresh;
+})();
+
 // What tells a photo from all others, also on another page; "" if only its number does
 function identity(point) {
   if (!map.names || /^row \d+$/.test(nameOf(point))) return "";
