@@ -348,7 +348,8 @@ def _stages(store: Store, config: AnyConfig) -> Stages:
 def read_features(workdir: epath.Path) -> stores.Embeddings:
     """Returns the embeddings in a workdir by the names of their files, without missing files.
 
-    Rows that stand in for unreadable files are among them, see `embed.UNREADABLE`.
+    Rows that stand in for unreadable files are among them, see `embed.UNREADABLE`, and so are
+    labels, see `embed.LABELS`; `embed.readable_rows` leaves both out.
 
     Raises:
         DamagedFile: a file is not what was written.

@@ -227,7 +227,13 @@ def test_a_job_ends_if_the_first_process_clusters_too_long(clustered, tmp_path, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("line", "rank"), [("clustering", 1), ("k-means, k-NN", 0), ("writing the report", 0)]
+    ("line", "rank"),
+    [
+        ("clustering; 1 of 2 hosts wait, at most 15 minutes\n", 1),
+        ("k-means, k-NN", 0),
+        ("writing the report", 0),
+    ],
+    ids=["clustering", "k-means", "report"],
 )
 def test_an_evaluation_that_is_killed_goes_on(clustered, tmp_path, line, rank):
     workdir = _not_clustered(clustered / "run", tmp_path / "run")
