@@ -190,6 +190,10 @@ def test_ids_that_no_text_can_say_are_refused(put, ids, said):
 def test_an_id_of_a_csv_may_have_line_ends(put):
     path = put('id,x\n"a\rb",1\n"c\nd",2\n')
     assert tables.read_rows(path).names == ("a\rb", "c\nd")
+    # A file is parsed in blocks of a megabyte, of which some end in the middle of an id.
+    ids = [f"{i:040d}\n{i:040d}" for i in range(40_000)]
+    path = put("id,x\n" + "".join(f'"{name}",1\n' for name in ids))
+    assert tables.read_rows(path).names == (*ids,)
 
 
 WORDS = pa.array([["sea", "dog"], [], None])
