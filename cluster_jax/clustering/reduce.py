@@ -22,9 +22,12 @@ _SMALL = 4_096
 _LARGEST = 1e37
 # Rows that t-SNE draws in a map of the report; the others are placed among them.
 DRAWN = 3_000
-# Steps of t-SNE for this map, all with neighbors that attract each other more, so that they lie as
-# near as in a map of UMAP; and how coarsely it sums what is far away.
-_QUICK = {"max_iter": 250, "early_exaggeration": 4.0, "angle": 0.8}
+# Steps of t-SNE for this map, and how coarsely it sums what is far away. In all steps neighbors
+# attract each other more by the factor below, which brings many rows to their places in few steps;
+# few rows would end up on one spot for each cluster. Chosen without labels, by time, by the share of
+# neighbors that stay neighbors, and by trustworthiness.
+_QUICK = {"max_iter": 250, "angle": 1.0}
+_FEW, _EXAGGERATION = 1_000, 2.0
 # numba may have no layer for threads, and then ends the process if two of them draw.
 _ONE_AT_A_TIME = threading.Lock()
 
@@ -109,7 +112,8 @@ def draw(x: NDArray, *, n_neighbors: int, metric: str, seed: int) -> NDArray:
     if len(rows) < 4 or not np.ptp(rows, axis=0).any():
         return _pca(x, 2)
     perplexity = min(float(n_neighbors), (len(rows) - 1) / 3)
-    points = _tsne(rows, 2, perplexity, metric, seed, **_QUICK)
+    more = {"early_exaggeration": 1.0 if len(rows) < _FEW else _EXAGGERATION}
+    points = _tsne(rows, 2, perplexity, metric, seed, **_QUICK, **more)
     if len(sample) == len(x):
         return points
     drawn = points[knn.nearest(x, rows, 3, metric=metric).indices].mean(axis=1)

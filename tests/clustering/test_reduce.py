@@ -156,6 +156,17 @@ def test_a_map_of_a_report_has_at_most_so_many_rows_of_tsne(monkeypatch):
     assert same_kind(draw(1e30 * x.astype(np.float64), **MAP), kinds) > 0.97
 
 
+def test_the_rows_of_a_small_tight_group_lie_side_by_side_on_a_map(rng):
+    """Not on one spot, as by more steps in which neighbors attract each other more."""
+    centers = np.repeat(rng.normal(size=(10, 64)), 15, axis=0)
+    points = draw(centers + 0.1 * rng.normal(size=centers.shape), **MAP)
+    size = np.ptp(points, axis=0).max()
+    apart = np.linalg.norm(points[:, None] - points[None], axis=2)
+    np.fill_diagonal(apart, np.inf)
+    assert np.median(apart.min(axis=1)) > 0.005 * size
+    assert same_kind(points, np.arange(150) // 15) == 1
+
+
 @every_row("metric", ["cosine", "euclidean"])
 @every_row(
     "x", [np.ones((1, 1)), np.eye(3), np.eye(4), np.ones((30, 5)), np.arange(8.0)[:, None] + 1]
