@@ -20,14 +20,12 @@ MAP_COLUMNS = 3
 _SMALL = 4_096
 # Maps of larger features do not fit float32.
 _LARGEST = 1e37
-# Rows that t-SNE draws in a map of the report; the others are placed among them.
-DRAWN = 3_000
-# Steps of t-SNE for this map, and how coarsely it sums what is far away. In all steps neighbors
-# attract each other more by the factor below, which brings many rows to their places in few steps;
-# few rows would end up on one spot for each cluster. Chosen without labels, by time, by the share of
-# neighbors that stay neighbors, and by trustworthiness.
-_QUICK = {"max_iter": 250, "angle": 1.0}
-_FEW, _EXAGGERATION = 1_000, 2.0
+# Rows that t-SNE draws in a map of the report; the others are placed among them. Its steps, in none
+# of which neighbors attract each other more, as that draws a small cluster on one spot; and how
+# coarsely it sums what is far away. Chosen without labels: the map takes at most a tenth of a run,
+# and as many neighbors as possible stay neighbors.
+DRAWN = 900
+_QUICK = {"max_iter": 250, "early_exaggeration": 1.0, "angle": 1.0}
 # numba may have no layer for threads, and then ends the process if two of them draw.
 _ONE_AT_A_TIME = threading.Lock()
 
@@ -112,8 +110,7 @@ def draw(x: NDArray, *, n_neighbors: int, metric: str, seed: int) -> NDArray:
     if len(rows) < 4 or not np.ptp(rows, axis=0).any():
         return _pca(x, 2)
     perplexity = min(float(n_neighbors), (len(rows) - 1) / 3)
-    more = {"early_exaggeration": 1.0 if len(rows) < _FEW else _EXAGGERATION}
-    points = _tsne(rows, 2, perplexity, metric, seed, **_QUICK, **more)
+    points = _tsne(rows, 2, perplexity, metric, seed, **_QUICK)
     if len(sample) == len(x):
         return points
     drawn = points[knn.nearest(x, rows, 3, metric=metric).indices].mean(axis=1)
