@@ -219,16 +219,14 @@ def _difference(config: AnyConfig, finished: Mapping[str, Any], workdir: epath.P
         undo = f"`cluster-jax update --workdir={shlex.quote(str(workdir))} --undo`"
         changed = f"the results in {workdir} had {differing}: they are replaced"
         changed += f"\n{undo} brings them back"
-    used = finished["results"]["provenance"]
+    source = finished["source"]
     file = custom.file_hash(config.eval.method, FINDERS)
-    if not differing and not file.items() <= used.items():
+    if not differing and file != source["finder"]:
         changed = f"the file of {config.eval.method} has changed: the images are clustered again"
-    if not (differing or changed) and own.files(config.eval.metrics) != used.get(
-        "metric_files", {}
-    ):
+    if not (differing or changed) and own.files(config.eval.metrics) != source["metrics"]:
         changed = "a file of eval.metrics has changed: the clusters are scored again"
-    n = used["images_scored"]
-    sampled = finished["results"]["metrics"].get(config.eval.method, {}).get("rows_clustered", n)
+    n = source["clustered"]
+    sampled = finished["fit"].get("rows_clustered", n)
     most = config.eval.sample_of(n, jax.process_count()) or n
     if not changed and config.eval.method != "tree" and sampled < most:
         changed = f"the results in {workdir} are of a sample of {sampled:,} images: {most:,} are"

@@ -11,6 +11,7 @@ import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
+from cluster_jax.clustering import custom
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.placing import ByTree
 from cluster_jax.core import arrays, checks, hosts
@@ -18,8 +19,9 @@ from cluster_jax.core.devices import say
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import select
 from cluster_jax.encoding.embed import readable_images, readable_rows
-from cluster_jax.evaluation import clusters, evaluate, suggestions
+from cluster_jax.evaluation import clusters, evaluate, own, suggestions
 from cluster_jax.evaluation.clusters import Clustering
+from cluster_jax.evaluation.options import FINDERS
 from cluster_jax.evaluation.stages import NOWHERE, Stages
 from cluster_jax.nets import pretrained
 from cluster_jax.nets.config import LITE2
@@ -234,7 +236,17 @@ def complete(
     if repeated is not None:  # What a person keeps of its copies stays.
         kept = np.flatnonzero(run.columns["kept"]).tolist()
         repeated = duplicates.with_picked(repeated, kept)
-    run = dataclasses.replace(run, kmeans_labels=evaluation.kmeans_labels, duplicates=repeated)
+    run = dataclasses.replace(
+        run,
+        kmeans_labels=evaluation.kmeans_labels,
+        duplicates=repeated,
+        source={
+            "ignored": dict(dataset.ignored),
+            "clustered": made.clustered.size,
+            "finder": custom.file_hash(config.eval.method, FINDERS),
+            "metrics": own.files(config.eval.metrics),
+        },
+    )
     results = {
         "provenance": provenance.describe(config, section, dataset, made.clustered, steps),
         "metrics": {

@@ -332,7 +332,7 @@ def _title(run: Run) -> str:
     The name of the config follows if the run trains, and stands alone if there are no files.
     """
     if not run.is_of_images:
-        return pathlib.Path(str(run.results["provenance"]["features"])).name or "features"
+        return pathlib.Path(str(run.source["features"])).name or "features"
     called = run.images.get("config", "images")
     files = start.name_of_files(run.config)
     if files is None:

@@ -97,6 +97,7 @@ def cluster(
     started = time.perf_counter()
     before = records.empty("rows", workdir, io.plain(config), {})
     after = _with_table(before, features, labels, x, options, shown)
+    after = dataclasses.replace(after, source=_source(files, features))
     step = Step(progress=devices.say)
     none = np.arange(0)
     clustering = find(after, none, features.values, step)
@@ -232,9 +233,9 @@ def read_rows(
     Raises:
         InputError: the file cannot be used.
     """
-    stored = run.results["provenance"]
+    stored = run.source
     columns = stored["feature_columns"]
-    earlier = tables.Table(None, None, stored["ids"], columns, array=stored.get("array"))
+    earlier = tables.Table(None, None, stored["ids"], columns, array=stored["array"])
     if path.lower().endswith(tables.SUFFIXES) and columns is not None and ids is None:
         with checks.named({"--ids must": "--ids (by default that of the run) must"}):
             return tables.read_rows(path, array, stored["ids"], earlier)
@@ -284,6 +285,17 @@ def fingerprint(features: tables.Table, labels: tables.Labels | None) -> dict[st
     return {"features": hashed, "labels": label_hash}
 
 
+def _source(files: Mapping[str, str | None], features: tables.Table) -> dict[str, Any]:
+    """Returns what rows were read from, see `Run.source`."""
+    return {
+        "features": files["features"],
+        "ids": features.ids,
+        "feature_columns": features.columns,
+        "array": features.array,
+        "columns": features.values.shape[1],
+    }
+
+
 def _provenance(
     files: Mapping[str, str | None],
     features: tables.Table,
@@ -308,12 +320,9 @@ def _provenance(
         rows_used = {"rows_used": of_all}
     return {
         **files,
-        "ids": features.ids,
-        "feature_columns": features.columns,
-        "array": features.array,
+        **_source(files, features),
         "columns_left_out": features.left_out,
         "rows": n,
-        "columns": features.values.shape[1],
         **rows_used,
         **used,
         "seed": seed,

@@ -101,8 +101,12 @@ class Run:
         made_by: what made the state: "first" (clustering), "update" or "corrections".
         config: what was asked for, as in `config.json`; paths are absolute.
         images: content of `images.json`: what the encoder needs; {} for embeddings.
-        results: metrics and provenance, as in `results.json`.
+        results: metrics and provenance, as in `results.json`: an output.
         columns: `[n]` of `COLUMNS`, what is known of each image or row.
+        source: what the images or rows were read from: of embeddings the "features" (a path),
+            "ids", "feature_columns", "array" and number of "columns"; of images the "ignored" files
+            by reason, how many were "clustered", and the hashes of modules of the user's own,
+            "finder" and "metrics".
         fit: what the last fit has told of its own clusters, such as "verdict"; "is_shown" says
             whether the state was given these clusters: an update may keep others.
         store: float `[s, d]`, the features of all rows that the run has or had; None: they are not
@@ -165,6 +169,7 @@ class Run:
     linkage: NDArray
     placer: Placing | None
     next_label: int
+    source: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     fit: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     gone: NDArray = dataclasses.field(default_factory=lambda: np.zeros(0, DEPARTED))
     facts: NDArray | None = None
@@ -232,7 +237,7 @@ class Run:
         """
         if self.is_of_images or self.names is None:
             return "image" if self.is_of_images else "row"
-        stored = self.results["provenance"]
+        stored = self.source
         is_file = not stored["features"].lower().endswith((".npz", *tables.SUFFIXES))
         return "row" if is_file or stored["ids"] in _TITLES else stored["ids"]
 
@@ -505,7 +510,7 @@ class Run:
                 the embeddings of the run.
             TypeError: the rows are of a type that is not supported, such as a sparse matrix.
         """
-        stored = self.results["provenance"]
+        stored = self.source
         columns = list(getattr(x, "columns", []))
         if stored["feature_columns"] and columns and all(isinstance(c, str) for c in columns):
             names = list(stored["feature_columns"])

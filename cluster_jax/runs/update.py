@@ -294,7 +294,7 @@ def cluster_again(before: Run, config: AnyConfig, *, with_report: bool) -> Run:
         truth, titles = sources.labels_of(now, before.names, known, before.label_names or ())
         after = dataclasses.replace(after, truth=truth, label_names=titles)
     old = np.arange(len(before.columns))
-    ignored = before.results["provenance"]["files_ignored"].items()
+    ignored = before.source["ignored"].items()
     run = _next_photos(before, after, old, "other", started, ignored)
     return write_next(before, run, with_report=with_report)
 

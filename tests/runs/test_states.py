@@ -419,6 +419,30 @@ def test_the_last_eight_states_are_kept(run):
         states.undo(run)
 
 
+def test_results_are_output(tmp_path):
+    """No command depends on them: all is done as before where the state has none."""
+    names = [f"row {i}" for i in range(N)]
+    np.savez(tmp_path / "x.npz", v=FIRST, files=names)
+    np.savez(
+        tmp_path / "new.npz",
+        v=np.concatenate([FIRST[3:], NEW]),
+        files=[*names[3:], *map(str, range(len(NEW)))],
+    )
+    flags = ["--array=v", "--ids=files", "--reduce=pca", "--report=no", "--quiet"]
+    cluster.main([f"--features={tmp_path}/x.npz", f"--workdir={tmp_path}/one", *flags])
+    shutil.copytree(tmp_path / "one", tmp_path / "none")
+    empty = {"metrics": {"tree": {}}, "provenance": {}}
+    dataclasses.replace(records.read(tmp_path / "none"), results=empty).write()
+    tables = []
+    for name in ("one", "none"):
+        flags = [f"--workdir={tmp_path / name}", f"--features={tmp_path}/new.npz", "--quiet"]
+        predict.main([*flags, f"--out={tmp_path}/placed.csv"])
+        update_command.main([*flags, "--report=no"])
+        tables.append((toy.table(tmp_path / name), toy.table(tmp_path, "placed.csv")))
+    assert tables[0] == tables[1]
+    assert tables[0][1][0]["files"] == "row 3"
+
+
 # --- photos --------------------------------------------------------------------------------------
 
 
