@@ -29,7 +29,12 @@ TRAININGS = (
     "training/state data/augment data/views data/batches clustering/kmeans clustering/online "
     "clustering/transport clustering/gridshift clustering/reduce clustering/base clustering/knn"
 )
-CLUSTERS = "clustering metrics"
+CLUSTERS = (
+    "metrics/partition metrics/silhouette clustering/smooth_tree clustering/tree_fit "
+    "clustering/number clustering/separation clustering/condense clustering/copies "
+    "clustering/smooth clustering/tree clustering/numbering clustering/placing "
+    "clustering/membership clustering/label_spreading clustering/knn clustering/base"
+)
 # What every line of a small run has of `origin`.
 OF_LINES = ("commit", "machine", "code_digest")
 # What is in the title of a method of ours, in lines that have one; all others are peers.
