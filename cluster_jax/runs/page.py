@@ -84,10 +84,10 @@ def results_of(run: Run) -> dict[str, Any]:
 
 
 def is_published(run: Run, *, with_report: bool) -> bool:
-    """Returns whether the outputs are there and belong to this state.
+    """Returns whether the outputs are there and belong to this state, where it lies now.
 
-    A killed process may have left others: `results.json`, which is written last, says to which
-    state they belong.
+    A killed process may have left others, and a page names the folders of the run: `results.json`,
+    which is written last, says to which state they belong, and where its images were.
 
     Args:
         run: the newest state.
@@ -99,7 +99,8 @@ def is_published(run: Run, *, with_report: bool) -> bool:
     try:
         results = io.read_json(run.workdir / workdirs.RESULTS)
         workdirs.read_values(run.workdir / workdirs.CONFIG)  # Commands recognize the run by it.
-        return (results["number"], results["state"]) == (run.number, run.state)
+        written = results["number"], results["state"], results["config"]
+        return written == (run.number, run.state, io.plain(run.config))
     except (OSError, KeyError, TypeError, io.DamagedFile):
         return False
 
