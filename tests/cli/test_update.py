@@ -477,6 +477,13 @@ def test_photos_and_run_move_together_twice(place, tmp_path, capsys, refused):
         assert "Nothing" in (update.main(["--workdir=run"]), capsys.readouterr().out)[1]
         scores = io.read_json(home / "run" / "results.json")["metrics"]["tree"]
         assert scores["ari"] is not None, "of the photos that have a label"
+    # The outputs name the folders where the run is now, also if nothing else has happened.
+    shutil.move(home, tmp_path / "last")
+    home = tmp_path / "last"
+    os.chdir(home)
+    assert "Nothing" in (update.main(["--workdir=run"]), capsys.readouterr().out)[1]
+    results = io.read_json(home / "run" / "results.json")
+    assert results["config"]["data"]["dir"] == str(home / "photos")
     # Once each photo has a label, there are scores again.
     with (home / "labels.csv").open("a") as file:
         file.write("new00.png,a\nnew01.png,b\n")
