@@ -121,7 +121,7 @@ def test_figures_of_found_numbers_and_of_peers_are_those_of_the_results():
 def test_pages_of_an_earlier_version_say_so():
     """By the digest of the code that each of them states."""
     names = {page.stem for page in tables.pages()}
-    assert {"living", "many", "peers", "probabilities", "results"} <= names
+    assert {"many", "peers", "probabilities", "results", "tables"} <= names
     for page in tables.pages():
         text = page.read_text()
         assert text == tables.marked(text), f"{page}: python -m experiments.tables marks it"

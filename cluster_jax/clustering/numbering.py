@@ -18,7 +18,7 @@ except in these cases ("most" is a plurality in 1, and 70 % in 2 to 4):
 The waiting keeps ids stable: the next fit undoes most of what one fit changes. Of more than 4,000
 rows the new ones are fitted with a sample of each cluster, so that the cost of an update depends on
 its new rows; the sample stays the same while a cluster grows. An id is never used twice, and
-events are named as in MONIC [1]. `experiments/living.md` has results.
+events are named as in MONIC [1]. `experiments/living.py` measures them.
 
 References:
     [1] Spiliopoulou, Ntoutsi, Theodoridis and Schult 2006, MONIC: modeling and monitoring cluster

@@ -43,14 +43,15 @@ USPS, 9,298 digits of 16 x 16 pixels, and the test set of MNIST, 10,000 digits o
 each whole, without labels, which only score. Every row is the digits config of its method. No
 setting was chosen on these sets: all were tuned on the labels of scikit-learn's digits, and the
 network is narrower, for speed ([tables.yaml](tables.yaml) has each). The columns `clusters` and
-`their-ACC` are what GridShift finds on UMAP's map of the features, without the number."""
+`their-ACC` are what GridShift finds on UMAP's map of the features, without the number. What has not
+been run has no table."""
 FOUND = """## Other clusters of the same features
 
 ACC in percent, mean ± standard deviation over the seeds; all numbers that were found."""
 OTHERS = """## What others print
 
-Of networks that were trained from nothing on the same images. All give the number of clusters; the
-networks are wider, and their settings were chosen with labels, as ours were on other digits."""
+Of wider networks that were trained from nothing on the same images. All are given the number of
+clusters. Their column ACC is that of their own clusters, as `k-means on UMAP's map` is of ours."""
 REGULARIZER = """## Does the regularizer help?
 
 Percent of ACC above SimCLR, paired over the seeds, mean ± standard error:"""

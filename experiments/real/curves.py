@@ -28,7 +28,7 @@ class Plot(NamedTuple):
     lowest: float
 
 
-PLOTS = (Plot("knn", "5-NN accuracy, %", 70.0), Plot("acc", "k-means ACC, k given, %", 30.0))
+PLOTS = (Plot("knn", "5-NN accuracy, %", 70.0), Plot("acc", "k-means ACC, k given, %", 40.0))
 WIDTH, HEIGHT, LEFT, TOP, SIDE = 940, 330, 50, 30, 300
 
 
