@@ -75,9 +75,7 @@ def build_map(
     kept = evenly_spaced(len(members), MAX_POINTS)
     points = members[kept]
     axes = principal_components(data.clustering.points[points])
-    has_picture = np.ones(len(points), bool)
-    if data.fetch_images is not None and data.has_picture is not None:
-        has_picture = data.has_picture[points]
+    has_picture = _has_picture(data, points)
     places = np.flatnonzero(has_picture)
     places = places[evenly_spaced(len(places), MAX_THUMBNAILS)]
     sample = points[places]
@@ -125,6 +123,13 @@ def build_map(
         "parts": merges,
         "asked": asked,
     }
+
+
+def _has_picture(data: ReportData, points: NDArray) -> NDArray:
+    """Returns for each point whether there is a picture of it; all True without images."""
+    if data.fetch_images is None or data.has_picture is None:
+        return np.ones(len(points), bool)
+    return np.asarray(data.has_picture[points])
 
 
 def _there(numbers: NDArray) -> list[int]:

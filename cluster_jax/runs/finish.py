@@ -240,12 +240,7 @@ def complete(
         run,
         kmeans_labels=evaluation.kmeans_labels,
         duplicates=repeated,
-        source={
-            "ignored": dict(dataset.ignored),
-            "clustered": made.clustered.size,
-            "finder": custom.file_hash(config.eval.method, FINDERS),
-            "metrics": own.files(config.eval.metrics),
-        },
+        source=_source(made),
     )
     results = {
         "provenance": provenance.describe(config, section, dataset, made.clustered, steps),
@@ -267,6 +262,17 @@ def complete(
         rows = made.embedding[config.eval.features]
         run = novel.with_classes(run, discovered, dataset.partial_labels, rows)
     return measured.measured(dataclasses.replace(run, results=results))
+
+
+def _source(made: Embedded) -> dict[str, Any]:
+    """Returns what was read, and which files of one's own were used, `Run.source`."""
+    config, dataset, _ = made.inputs
+    return {
+        "ignored": dict(dataset.ignored),
+        "clustered": made.clustered.size,
+        "finder": custom.file_hash(config.eval.method, FINDERS),
+        "metrics": own.files(config.eval.metrics),
+    }
 
 
 def with_map(run: Run, features: NDArray | None = None) -> Run:
