@@ -20,7 +20,6 @@ from ml_collections import ConfigDict
 from cluster_jax.core import config as configs
 from cluster_jax.core.checks import InputError
 from cluster_jax.training.config import config_json
-from experiments import tables as result_pages
 from experiments.tables import Lines
 
 PAPERS = ("nrcc", "ncc", "cueco", "kernel_infonce", "ncl")
@@ -307,12 +306,6 @@ def digest(config: ConfigDict) -> str:
     values = config_json(config)
     values |= {"seed": 0, "data": {**values["data"], "dir": None}}
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def code(config: ConfigDict) -> str:
-    """What makes the numbers of a run, see `tables.code_digest`: metrics of one's own cluster."""
-    own = [result_pages.CLUSTERS] if config.eval.metrics else []
-    return " ".join([result_pages.TRAININGS, *own])
 
 
 def stored(file: Path = RESULTS) -> Lines:

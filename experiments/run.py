@@ -142,7 +142,7 @@ def _measure(run: Run, flags: Namespace, has_map: bool, command: str) -> dict:
         )
     automatic = "float32" if jax.default_backend() == "cpu" else "bfloat16, losses float32"
     dtype = config.network.dtype
-    origin = tables.origin(command, registry.code(config))
+    origin = tables.origin(command, tables.TRAININGS)
     about = {**found["provenance"], **origin, "seconds": found["seconds"]}
     about["config_digest"] = digest
     about["precision"] = automatic if dtype == "auto" else dtype

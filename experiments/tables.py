@@ -63,7 +63,7 @@ def code_digest(code: str) -> str:
     """A digest of the code that makes the numbers, without comments and docstrings.
 
     Args:
-        code: what makes them, `TRAININGS`, `CLUSTERS`, or both with a space between.
+        code: what makes them, `TRAININGS` or `CLUSTERS`.
     """
     digest, package = hashlib.sha256(), FOLDER.parent / "cluster_jax"
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
@@ -85,9 +85,7 @@ def pages() -> list[Path]:
 def marked(page: str) -> str:
     """Returns a page with a first line that tells if it is of an earlier version."""
     text = page.removeprefix(f"{EARLIER}\n\n")
-    # The digests of other kinds of experiments cannot be met by chance.
-    kinds = (TRAININGS, CLUSTERS, f"{TRAININGS} {CLUSTERS}")
-    is_now = any(f"Code: {code_digest(kind)}." in text for kind in kinds)
+    is_now = any(f"Code: {code_digest(kind)}." in text for kind in (TRAININGS, CLUSTERS))
     return text if is_now else f"{EARLIER}\n\n{text}"
 
 

@@ -50,8 +50,8 @@ FOUND = """## Other clusters of the same features
 ACC in percent, mean ± standard deviation over the seeds; all numbers that were found."""
 OTHERS = """## What others print
 
-Of wider networks that were trained from nothing on the same images. All are given the number of
-clusters. Their column ACC is that of their own clusters, as `k-means on UMAP's map` is of ours."""
+Of the same images, by pixels or by networks that were trained from nothing. All are given the
+number of clusters."""
 REGULARIZER = """## Does the regularizer help?
 
 Percent of ACC above SimCLR, paired over the seeds, mean ± standard error:"""

@@ -24,6 +24,7 @@ from cluster_jax.runs import store
 from cluster_jax.runs import workdir as workdirs
 from tests import toy
 from tests.runs.test_states import Killed, kill_before
+from tests.runs.walks import walk
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:n_jobs value:UserWarning"),
@@ -604,24 +605,11 @@ class Walk:
         assert self.digests() == before
 
 
-def walk(home, seed, steps):
-    """Each failure has the seed and the steps so far in its message."""
-    done = ["begin"]
-    try:
-        one = Walk(home, seed)
-        for _ in range(steps):
-            done.append(STEPS[one.rng.integers(len(STEPS))])
-            getattr(one, done[-1])()
-    except BaseException as error:
-        error.add_note(f"seed {seed}: {', '.join(done)}")
-        raise
-
-
 def test_a_walk(tmp_path):
-    walk(tmp_path, 2, 8)
+    walk(Walk(tmp_path, 2), STEPS, 2, 8)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10, 40))
 def test_many_walks(tmp_path, seed):
-    walk(tmp_path, seed, 20)
+    walk(Walk(tmp_path, seed), STEPS, seed, 20)

@@ -12,6 +12,7 @@ import pytest
 
 from cluster_jax.cli import cluster, predict, report, update
 from cluster_jax.runs import run as records
+from tests.runs.walks import walk
 
 COLUMNS, KINDS = 10, 7
 STEPS = (
@@ -313,25 +314,12 @@ class Walk:
         assert np.mean(np.array(same)[free]) >= 0.9
 
 
-def walk(folder, seed, steps):
-    """Each failure has the seed and the steps so far in its message."""
-    done = ["begin"]
-    try:
-        one = Walk(folder, seed)
-        for _ in range(steps):
-            done.append(STEPS[one.rng.integers(len(STEPS))])
-            getattr(one, done[-1])()
-    except Exception as error:
-        error.add_note(f"seed {seed}: {', '.join(done)}")
-        raise
-
-
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_walk(tmp_path, seed):
-    walk(tmp_path, seed, 10)
+    walk(Walk(tmp_path, seed), STEPS, seed, 10)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10, 50))
 def test_many_walks(tmp_path, seed):
-    walk(tmp_path, seed, 20)
+    walk(Walk(tmp_path, seed), STEPS, seed, 20)
