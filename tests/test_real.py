@@ -8,6 +8,7 @@ from cluster_jax.clustering.reduce import reduce
 from experiments import registry, run
 from experiments.real import __main__ as real
 from experiments.real import curves
+from experiments.tables import Lines
 from tests import toy
 
 CONFIG = """
@@ -51,7 +52,7 @@ def test_the_page_is_of_the_folders_of_the_runs(tmp_path, monkeypatch):
     text = (tmp_path / "tables.md").read_text()
     rows = re.findall(r"^\| SimCLR \| ([\d.]+) ± .* \| ([\d.]+) ± .* \| (.*) \|$", text, re.M)
     assert rows == [("100.0", "100.0", "4, 4")]
-    assert re.search(r"^\| with NRCC \| 2 \| [+-]\d", text, re.M)
+    assert re.search(r"^\| with NRCC, above SimCLR \| 2 \| [+-]\d", text, re.M)
     found = curves.read(tmp_path / "curves.jsonl")
     assert {name: [point["step"] for point in points] for name, points in found.items()} == {
         "SimCLR": [2, 4], "with NRCC": [2, 4],
@@ -62,3 +63,17 @@ def test_the_page_is_of_the_folders_of_the_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(real, "cluster", None)
     real.main([f"--results={results}", "--runs=gone", "--seeds", "0", "1", f"--out={tmp_path}"])
     assert (tmp_path / "tables.md").read_text() == text
+
+
+def test_a_term_is_compared_with_its_whole_method_by_seeds_that_both_have(tmp_path):
+    def trained(number, row, seed, acc):
+        metrics = {"kmeans": {"acc": acc}, "gridshift": {"acc": acc / 2}}
+        return real.Trained(number, row, seed, None, {"metrics": metrics})
+
+    whole = [trained("usps", "NCC", seed, acc) for seed, acc in ((0, 0.5), (1, 0.7), (2, 0.9))]
+    less = [trained("usps_terms", "NCC without ProtoCL", seed, 0.4) for seed in (0, 1)]
+    alone = [trained("usps_terms", "CueCo without centroids", 0, 0.4)]
+    text = real.paired("usps_terms", whole + less + alone, Lines(tmp_path / "found.jsonl", "set"))
+    *_, row = text.splitlines()
+    assert row == "| NCC without ProtoCL, above NCC | 2 | -20.0 ± 10.0 |  | -10.0 ± 5.0 |  |"
+    assert real.difference([1.5]) == "+1.5"

@@ -35,7 +35,7 @@ from experiments.real import curves
 from experiments.tables import Lines
 
 FOLDER = Path(__file__).parent
-NUMBERS = ("usps", "mnist")
+NUMBERS = ("usps", "usps_terms", "mnist")
 SEEDS = range(20)
 ABOUT = """# The methods on two sets that others publish on
 
@@ -52,9 +52,10 @@ OTHERS = """## What others print
 
 Of the same images, by pixels or by networks that were trained from nothing. All are given the
 number of clusters."""
-REGULARIZER = """## Does the regularizer help?
+REGULARIZER = """## What the parts add
 
-Percent of ACC above SimCLR, paired over the seeds, mean ± standard error:"""
+ACC in points above the row without NRCC, or above the whole method, paired over the seeds that both
+have: mean ± standard error."""
 CURVES = """## Accuracy against steps
 
 USPS, seed 0: where a line still rises, its row in the table is not converged.
@@ -127,8 +128,16 @@ def found_table(number: str, found: Lines) -> str:
     return tables.markdown(columns, cells) if cells else ""
 
 
-def paired(number: str, results: Lines, found: Lines) -> str:
-    """Returns differences of the rows with NRCC to SimCLR over the seeds that both have."""
+def base_of(row: str) -> str | None:
+    """Returns the row that a row is compared with; None: with none."""
+    if "NRCC" in row:
+        return "SimCLR"
+    whole, without, _ = row.partition(" without ")
+    return whole if without else None
+
+
+def paired(number: str, trained: Sequence[Trained], found: Lines) -> str:
+    """Returns differences of the rows of a table to their base, over the seeds that both have."""
 
     def of_features(one: Trained, name: str) -> float | None:
         case = {"set": one.number, "row": one.row, "seed": one.seed}
@@ -140,19 +149,28 @@ def paired(number: str, results: Lines, found: Lines) -> str:
         "GridShift, k found": lambda one: 100 * one.line["metrics"]["gridshift"]["acc"],
         "SmoothTree, k found": lambda one: of_features(one, "tree"),
     }
-    every = {(one.row, one.seed): one for one in finished(number, results)}
+    images = number.partition("_")[0]
+    every = {(one.row, one.seed): one for one in trained if one.number in (number, images)}
     rows = []
-    for name in dict.fromkeys(row for row, _ in every if "NRCC" in row):
-        seeds = [seed for row, seed in every if row == name and ("SimCLR", seed) in every]
-        cells = [name, str(len(seeds))]
+    for name in dict.fromkeys(one.row for one in trained if one.number == number):
+        base = base_of(name)
+        seeds = [seed for row, seed in every if row == name and (base, seed) in every]
+        if base is None or not seeds:
+            continue
+        cells = [f"{name}, above {base}", str(len(seeds))]
         for score in compared.values():
-            pairs = [(score(every[name, seed]), score(every["SimCLR", seed])) for seed in seeds]
-            values = [ours - base for ours, base in pairs if ours is not None and base is not None]
-            enough = len(values) > 1
-            error = stdev(values) / len(values) ** 0.5 if enough else 0.0
-            cells.append(f"{fmean(values):+.1f} ± {error:.1f}" if enough else "")
+            pairs = [(score(every[name, seed]), score(every[base, seed])) for seed in seeds]
+            values = [a - b for a, b in pairs if a is not None and b is not None]
+            cells.append(difference(values))
         rows.append(cells)
     return tables.markdown([number, "seeds", *compared], rows) if rows else ""
+
+
+def difference(values: Sequence[float]) -> str:
+    """Returns the mean, and its standard error if there are two values or more."""
+    if len(values) < 2:
+        return "".join(f"{value:+.1f}" for value in values)
+    return f"{fmean(values):+.1f} ± {stdev(values) / len(values) ** 0.5:.1f}"
 
 
 def published() -> str:
@@ -203,7 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             *(found_table(number, found) for number in NUMBERS),
             f"## Pixels\n\n{summary(pixels.lines)}" if pixels.lines else "",
             REGULARIZER,
-            *(paired(number, results, found) for number in NUMBERS),
+            *(paired(number, every, found) for number in NUMBERS),
             CURVES if shown else "",
             OTHERS,
             published(),
