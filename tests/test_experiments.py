@@ -19,7 +19,7 @@ from cluster_jax.core.config import load_config
 from cluster_jax.training.config import parse_config
 from experiments import living, peers, registry, run, table, tables
 from experiments.benchmark import __main__ as benchmark
-from experiments.benchmark import step, topology
+from experiments.benchmark import evaluation, step, topology
 from experiments.number_of_clusters import __main__ as numbers
 from experiments.number_of_clusters import generate, many
 from experiments.tutorials import __main__ as tutorials
@@ -412,6 +412,11 @@ UNKNOWN = [
         "step --only=byol,nosuch",
         "'ncl', 'byol + nrcc', 'byol with flips alone'; got",
     ),
+    (
+        benchmark.main,
+        "evaluation --only=tree",
+        '--only must be "STAGE ROWS" as in "knn 32029", STA',
+    ),
     (benchmark.main, "topology", "libtpu compiles for TPUs; install it: pip install"),
     (
         run.main,
@@ -460,6 +465,26 @@ def test_the_step_of_a_plan_is_lowered(two_devices):
         topology.configure("nrcc_digits")
     with pytest.raises(InputError, match=r"data\.name of images must be one of 'imagenet2012', "):
         topology.configure("images v5e:1x2")
+
+
+def test_hours_of_a_whole_evaluation_follow_from_a_part():
+    """The work of k-NN grows with the square of the rows, that of k-means with the rows."""
+    measured = {"cpu_seconds": 36.0, "seconds": 18.0, "peak_gb": 2.0}
+    tenth = evaluation.estimate("knn", 128_117, measured)
+    assert tenth == pytest.approx({"core_hours": 1, "hours": 0.5, "peak_gb": 20}, rel=1e-4)
+    half = evaluation.estimate("kmeans", 640_583, measured)  # one of ten runs
+    assert half == pytest.approx({"core_hours": 0.2, "hours": 0.1, "peak_gb": 4}, rel=1e-4)
+
+
+def test_stages_of_an_evaluation_are_measured(monkeypatch):
+    monkeypatch.setattr(evaluation, "COLUMNS", 8)
+    monkeypatch.setattr(evaluation, "SAMPLE", 300)
+    monkeypatch.setattr(evaluation, "_in_a_process", evaluation._stage)
+    stages = evaluation.measure("votes 600, knn 601")["stages"]
+    assert list(stages) == ["votes 600", "knn 601"]
+    for found in stages.values():
+        assert min(found["imagenet"].values()) > 0
+        assert found["peak_gb"] > found["x_gb"] > 1e-5
 
 
 @pytest.mark.slow

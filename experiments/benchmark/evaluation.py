@@ -1,17 +1,21 @@
 """Seconds and memory of the stages of an evaluation, at a part of ImageNet's size, and estimates.
 
-Rows of 1,000 generated classes with the 2,048 columns of ResNet-50: one fortieth and one tenth of
-ImageNet's 1,281,167 images, and for k-NN one eightieth and one fortieth, since its work grows with
-the square of the rows. Each stage has a process of its own for each size, so that `peak_gb` is its
-own; `x_gb` of these are the rows. `--only="knn kmeans"` measures some stages. `imagenet` is an
-estimate for all images, from the larger size: k-means has one run here and ten there, the probe 5
-epochs and 100, and a vote 5,000 rows and 50,000. `tree` is SmoothTree with the placing of all rows.
+    python -m experiments.benchmark evaluation --only="kmeans 128117"
+
+`--only` has a stage and a number of rows, or several such pairs, separated by commas; without it
+all of `PLANS` are measured. Rows of 1,000 generated classes have the 2,048 columns of ResNet-50:
+128,117 are a tenth of ImageNet's 1,281,167 images. Each pair has a process of its own, so that
+`peak_gb` is its own; `x_gb` of these are the rows. `imagenet` is an estimate for all images:
+k-means has one run here and ten there, the probe 5 epochs and 100, and a vote 5,000 rows and
+50,000; the work of k-NN grows with the square of the rows. `tree` is SmoothTree with the placing of
+all rows.
 """
 
 import multiprocessing
 import resource
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
@@ -20,14 +24,32 @@ from numpy.typing import NDArray
 from cluster_jax.clustering import tree_fit
 from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.core import arrays, devices
+from cluster_jax.core.checks import InputError
 from cluster_jax.metrics import knn_accuracy, linear_probe
 from cluster_jax.metrics.knn import nearest_voters
 from cluster_jax.metrics.probe_settings import ProbeSettings
 
 IMAGES = 1_281_167
-ROWS, ROWS_OF_KNN = (32_029, 128_117), (16_014, 32_029)
+PLANS = (
+    "knn 32029",
+    "knn 64058",
+    "kmeans 32029",
+    "kmeans 128117",
+    "kmeans 320292",
+    "probe 32029",
+    "probe 128117",
+    "probe 320292",
+    "tree 32029",
+    "tree 128117",
+    "tree 320292",
+    "votes 32029",
+    "votes 128117",
+    "votes 320292",
+)
 COLUMNS, CLASSES, SEED = 2_048, 1_000, 0
 EPOCHS, SAMPLE, NEIGHBORS = 5, 5_000, 10
+# Times that an evaluation does what is measured once.
+REPEATS = {"kmeans": 10, "probe": 100 / EPOCHS, "votes": 50_000 / SAMPLE}
 _work: dict[str, Callable[[NDArray, NDArray], object]] = {
     "knn": lambda x, y: knn_accuracy(x, y, n_neighbors=(5, 20)),
     "kmeans": lambda x, y: kmeans(x, CLASSES, n_init=1),
@@ -37,21 +59,45 @@ _work: dict[str, Callable[[NDArray, NDArray], object]] = {
 }
 
 
-def measure(only: str = "knn kmeans probe tree votes") -> dict:
-    """Seconds of each stage and the peak of memory, by the number of rows."""
-    found: dict[str, dict] = {}
-    for name in only.split():
-        sizes = ROWS_OF_KNN if name == "knn" else ROWS
-        found[name] = {str(n): _in_a_process(name, n) for n in sizes}
-        growth = (IMAGES / sizes[-1]) ** (2 if name == "knn" else 1)
-        more = {"kmeans": 10, "probe": 100 / EPOCHS, "votes": 50_000 / SAMPLE}.get(name, 1)
-        largest = found[name][str(sizes[-1])]
-        found[name]["imagenet"] = {
-            "core_hours": largest["cpu_seconds"] / 3600 * growth * more,
-            "hours": largest["seconds"] / 3600 * growth * more,
-            "peak_gb": largest["peak_gb"] * IMAGES / sizes[-1],
-        }
+def measure(only: str | None = None) -> dict:
+    """Seconds of each stage, and the peak of its memory, of every stage and size that are named.
+
+    Args:
+        only: "STAGE ROWS", several separated by commas; None: `PLANS`.
+
+    Raises:
+        InputError: there is no such stage, or the rows are no number.
+    """
+    plans = [configure(name) for name in (only.split(",") if only else PLANS)]
+    found = {}
+    for name, n in plans:
+        measured = _in_a_process(name, n)
+        found[f"{name} {n}"] = measured | {"imagenet": estimate(name, n, measured)}
+        print(f"{name} {n}: {found[f'{name} {n}']}", file=sys.stderr)
     return {"cores": devices.cores(), "stages": found}
+
+
+def configure(name: str) -> tuple[str, int]:
+    """The stage and the number of rows of "STAGE ROWS".
+
+    Raises:
+        InputError: they are not a stage and a number of at least `SAMPLE`.
+    """
+    stage, _, rows = name.strip().partition(" ")
+    if stage not in _work or not rows.isdecimal() or int(rows) < SAMPLE:
+        must = f"STAGE one of {', '.join(_work)} and ROWS at least {SAMPLE:,}"
+        raise InputError(f'--only must be "STAGE ROWS" as in "{PLANS[0]}", {must}; got {name!r}')
+    return stage, int(rows)
+
+
+def estimate(name: str, n: int, measured: Mapping[str, float]) -> dict[str, float]:
+    """Hours and memory of a stage for all images, by those of n rows."""
+    growth = (IMAGES / n) ** (2 if name == "knn" else 1) * REPEATS.get(name, 1)
+    return {
+        "core_hours": measured["cpu_seconds"] / 3600 * growth,
+        "hours": measured["seconds"] / 3600 * growth,
+        "peak_gb": measured["peak_gb"] * IMAGES / n,
+    }
 
 
 def _in_a_process(name: str, n: int) -> dict[str, float]:
