@@ -22,7 +22,9 @@ def byol(predictions: Array, targets: Array) -> Array:
         Scalar, at least float32; its mean over devices is the loss of the global batch.
 
     Source: NRCC (4), a mean over the batch where the paper prints a sum. The predictor is on the
-    online branch; section 3.1 and Table 11 of the paper put it on the target.
+    online branch; section 3.1 and Table 11 of the paper put it on the target, and (19) prints the
+    target's Jacobian, whose gradient is stopped
+    (`test_nrcc_eq_19_misprints_the_target_and_the_factor`).
 
     Example:
         >>> import jax.numpy as jnp

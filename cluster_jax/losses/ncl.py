@@ -115,8 +115,9 @@ def pairwise_bce(
         Scalar, at least float32, whose mean over the devices is the loss of the global batch.
 
     Source: NCL (3). It prints one view for both factors; the authors' code takes the second from
-    the other view. Predictions are clipped to [EPSILON, 1 - EPSILON], and pass no gradient
-    beyond; the code adds it inside the logarithm.
+    the other view (`test_ncl_eq_2_and_3_gradient_of_the_binary_cross_entropy` has both).
+    Predictions are clipped to [EPSILON, 1 - EPSILON], and pass no gradient beyond; the code adds it
+    inside the logarithm.
 
     Example:
         >>> import jax.numpy as jnp

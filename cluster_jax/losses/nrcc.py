@@ -60,10 +60,12 @@ def nrcc(
       - (5) and (6) print the ratio upside down, which would push a view from its own positive. The
         sign here is that of the paper's gradients (10)-(14), its text and its code
         (`test_nrcc_eq_5_and_6_misprint_the_ratio_upside_down`).
-      - tau divides the inner products, as in (10)-(14); (5) omits it.
+      - tau divides the inner products, as in (10)-(14); (5) omits it
+        (`test_nrcc_eq_5_misprints_no_temperature`).
       - Of the gradients, (10) prints 2 P_ii where this loss has P_ii + Q_ii, (13) and (20) lack
         the factor 1/tau and (11) lacks 1/(2n), both of which (14) has
         (`test_nrcc_eq_10_misprints_one_softmax_twice`,
+        `test_nrcc_eq_13_misprints_each_of_three_factors`,
         `test_nrcc_eq_13_and_14_misprint_factors_and_one_denominator`).
       - `include_own_view=False` follows Algorithms 2 and 3, which pair x_i with c_j for i != j.
         The printed (11) leaves j = i out of the sum but keeps it in the denominator, the gradient

@@ -165,6 +165,18 @@ def test_nrcc_eq_5_and_6_misprint_the_ratio_upside_down(rng, tau):
     agree(jax.grad(ours)(a, target_a, target_b), -jax.grad(printed)(a, target_a, target_b))
 
 
+@pytest.mark.parametrize(
+    ("tau", "off", "upright"), [(1.0, 2.0, 0.0), (0.5, 1.47, 0.535), (0.1, 1.07, 0.930)]
+)
+def test_nrcc_eq_5_misprints_no_temperature(rng, tau, off, upright):
+    """(10)-(14) divide the inner products by tau; `upright` is how far this alone is off."""
+    a, b, c = draw(rng, ROWS, ROWS, ROWS)
+    attraction, repulsion = nrcc_forces(unit(a), unit(b), unit(c), 1.0, own=True)
+    gradient = nrcc_gradient(a, b, c, tau, own=True)
+    assert distance(at_rows(a, attraction - repulsion), gradient) == about(off)
+    assert distance(at_rows(a, repulsion - attraction), gradient) == about(upright)
+
+
 def shares(a, b, c, tau, own=False):
     """The softmaxes of (10), (11): C_ij of c_j, P_ij of b_j, and Q_ij, a_i's share as b_j sees it.
 
@@ -305,6 +317,29 @@ def test_nrcc_eq_13_and_14_misprint_factors_and_one_denominator(rng, tau, off, r
     assert distance(at_rows(a, -ub / N - attraction + eq_14), gradient) == about(rest)
 
 
+@pytest.mark.parametrize(
+    ("tau", "half", "no_tau", "one_share"),
+    [(1.0, 0.356, 0.0, 0.0199), (0.5, 0.254, 0.101, 0.0671), (0.1, 0.0598, 0.316, 0.326)],
+)
+def test_nrcc_eq_13_misprints_each_of_three_factors(rng, tau, half, no_tau, one_share):
+    """How far each is off alone: 1/2 for 1, no 1/tau, and P_ii for (P_ii + Q_ii) / 2."""
+    a, b, c = draw(rng, ROWS, ROWS, ROWS)
+    ub = unit(b)
+    _, p, q = shares(unit(a), ub, unit(c), tau)
+    _, repulsion = nrcc_forces(unit(a), ub, unit(c), tau)
+    gradient = jax.grad(lambda a: losses.byol_views((a, b), (a, b)))(a)
+    gradient = gradient + nrcc_gradient(a, b, c, tau)
+    mean = np.diag(p + q)[:, None] / 2
+
+    def off(attraction):
+        return distance(at_rows(a, -ub / N * attraction + repulsion), gradient)
+
+    assert off(1 + mean / tau) < 1e-9
+    assert off(1 / 2 + mean / tau) == about(half)
+    assert off(1 + mean) == about(no_tau)
+    assert off(1 + np.diag(p)[:, None] / tau) == about(one_share)
+
+
 # ------------------------------------------------------------------------------------------------
 # NRCC, section 3.4: the sampled view, (16)-(18).
 # ------------------------------------------------------------------------------------------------
@@ -353,8 +388,11 @@ def test_nrcc_eq_16_is_a_potential_and_not_the_density_that_its_text_says(rng):
     similarity, of_similarity = similarity_of(images, weights, reference)
     potential_and_grad = samplers.similarity_potential(lambda x: jnp.tanh(x @ weights), reference)
     _, gradient = potential_and_grad(images)
-    rise = np.sum(-gradient * of_similarity, axis=1)
-    agree(rise, np.sum(of_similarity**2, axis=1) / (1 + similarity) ** 2)
+    rest = np.zeros_like(images)
+    for sign in (1, -1):
+        moved = step(SGHMCState(images, rest, rest, rest), sign * gradient, rest).position
+        risen = similarity_of(moved, weights, reference)[0] - similarity
+        assert np.all(sign * risen > 0)
     of_density = of_similarity / (1 + similarity)[:, None]
     agree(of_density, -(1 + similarity)[:, None] * gradient)
 
@@ -427,14 +465,30 @@ def test_nrcc_eq_18_as_printed_is_noise_without_any_gradient(rng):
 def test_nrcc_eq_19_gradient_of_byol_through_the_predictor(rng):
     """-zbar_i^b / n through the predictor's Jacobian; q is linear here, q(z) = z W."""
     a, b, ta, tb, weights = draw(rng, *[ROWS] * 4, (D, D))
-    got = jax.grad(lambda a: losses.byol_views((a @ weights, b @ weights), (ta, tb)))(a)
-    closed_form = at_rows(a @ weights, -unit(tb) / N) @ weights.T
-    agree(got, closed_form)
-    # (19) prints z_i^b / (2n) times the Jacobian of zbar^a, the target, whose gradient is stopped:
-    # nothing. With the predictor's in its place it is half of the gradient.
-    with_predictor = at_rows(a @ weights, -unit(tb) / (2 * N)) @ weights.T
-    assert distance(0 * with_predictor, got) == about(1)
-    assert distance(with_predictor, got) == about(0.5)
+
+    def loss(a, targets):
+        return losses.byol_views((a @ weights, b @ weights), targets)
+
+    of_a, of_targets = gradients(loss, a, (ta, tb))
+    agree(of_a, at_rows(a @ weights, -unit(tb) / N) @ weights.T)
+    agree_zero(*of_targets)
+
+
+def test_nrcc_eq_19_misprints_the_target_and_the_factor(rng):
+    """It prints z_i^b / (2n) times the Jacobian of zbar^a, the target, whose gradient is stopped.
+
+    With the predictor's Jacobian in its place, zbar_i^b for z_i^b, and n for 2n it is the gradient.
+    (20) prints z_i^b as well.
+    """
+    a, b, ta, tb, weights = draw(rng, *[ROWS] * 4, (D, D))
+    gradient = jax.grad(lambda a: losses.byol_views((a @ weights, b @ weights), (ta, tb)))(a)
+
+    def off(attraction, n):
+        return distance(at_rows(a @ weights, -unit(attraction) / n) @ weights.T, gradient)
+
+    assert off(tb, N) < 1e-9
+    assert off(b, 2 * N) == about(1.30)
+    assert off(b, N) == about(1.71)
 
 
 @every_temperature
@@ -502,7 +556,8 @@ def test_ncc_eq_5_and_6_gradient_of_the_alignment_of_samples(rng, sigma):
     agree(of_z, at_rows(g, -2 * unit(target) / N) @ weights.T)
     agree_zero(of_target)
     # The `mse` of the pseudo-code (appendix D) is a mean over the D dimensions: D times too small.
-    agree(np.mean((unit(g) - unit(target)) ** 2) * D, loss(z, target))
+    mse = np.mean((unit(g) - unit(target)) ** 2)
+    assert mse / loss(z, target) == pytest.approx(1 / D)
 
 
 def proto_cl_gradient(mu, target, tau):
@@ -551,8 +606,8 @@ LABELS = np.array([4, 0, 4, 1, 0, 4])  # of the clusters 0 to 5
 def test_ncc_eq_7_gradient_of_proto_cl_at_the_rows(rng, tau):
     """Through mu_k, the unit vector along the sum of the cluster's unit rows; both directions / 2.
 
-    f is the online network and f' the target network, as in (7); the text of (A12) swaps them,
-    which would leave the gradient at the constants.
+    f is the online network and f' the target network, as in (7). The text of (A12) swaps them: the
+    numerator would then be of the constants' centers, and the online network without a gradient.
     """
     a, b, ta, tb = draw(rng, *[ROWS] * 4)
 
@@ -567,6 +622,8 @@ def test_ncc_eq_7_gradient_of_proto_cl_at_the_rows(rng, tau):
         of_mu = proto_cl_gradient(unit(sums), unit(member @ unit(target)), tau) / 2
         agree(got, at_rows(x, member.T @ at_rows(sums, of_mu)))
     agree_zero(*of_targets)
+    _, of_online = gradients(loss, (ta, tb), (a, b))  # (A12)
+    agree_zero(*of_online)
 
 
 # ------------------------------------------------------------------------------------------------
@@ -673,13 +730,15 @@ def test_cueco_eq_8_about_the_mean_of_the_batch_has_singletons_of_variance_zero(
     """
     keys, c = draw(rng, ROWS)[0], unit(rng.normal(size=(K, D)))
     alone = keys[ASSIGNED == 4]
-    about_mean = np.sum((unit(alone) - unit(alone).mean(0)) ** 2)
-    agree(about_mean, 0)
     moved = online.update(
         online.Clusters(c, np.ones(K)), keys, ASSIGNED, centroid_decay=0.5, variance_decay=0.0
     )
     agree(moved.variances[4], np.sum((unit(alone) - c[4]) ** 2))
-    assert moved.variances[4] > 0.1
+    # The mean of one row is that row, and the squared distance to it 0.
+    about_mean = np.array(moved.variances)
+    about_mean[4] = 0
+    assert losses.variance_loss(keys, c, about_mean, assigned=ASSIGNED) > 1e5
+    assert losses.variance_loss(keys, c, moved.variances, assigned=ASSIGNED) < 2
 
 
 # ------------------------------------------------------------------------------------------------
@@ -749,13 +808,19 @@ def test_kernel_infonce_eq_7_and_8_gradient_of_exponential_kernels(rng, gamma, t
     agree(of_b, at_rows(b, free[1]))
 
 
-@pytest.mark.parametrize(("gamma", "off"), [(2.0, 2.06), (1.0, 2.03), (0.5, 2.03)])
-def test_kernel_infonce_algorithm_2_misprints_the_sign_of_the_distance(rng, gamma, off):
+@pytest.mark.parametrize(
+    ("gamma", "tau", "off"),
+    [
+        (2.0, 0.5, 2.06), (1.0, 0.5, 2.03), (0.5, 0.5, 2.03),
+        (2.0, 1.0, 2.04), (1.0, 0.1, 1.99), (0.5, 0.1, 1.92),
+    ],
+)  # fmt: skip
+def test_kernel_infonce_algorithm_2_misprints_the_sign_of_the_distance(rng, gamma, tau, off):
     """s = +||z_i - z_j||^gamma would be (7) with -tau: it pushes each view from its positive."""
     a, b = draw(rng, ROWS, ROWS)
-    kernel = losses.Kernel(gammas=(gamma,), temperatures=(0.5,))
+    kernel = losses.Kernel(gammas=(gamma,), temperatures=(tau,))
     gradient = jax.grad(lambda a: losses.kernel_info_nce_views(a, b, kernel=kernel))(a)
-    free = views_gradient(unit(a), unit(b), lambda x, y: exponential(x, y, gamma, -0.5))
+    free = views_gradient(unit(a), unit(b), lambda x, y: exponential(x, y, gamma, -tau))
     assert distance(at_rows(a, free[0]), gradient) == about(off)
 
 
@@ -917,7 +982,10 @@ def test_kernel_infonce_theorem_3_1_gradient_is_that_of_spectral_clustering(rng,
 
 @every_temperature
 def test_kernel_infonce_theorem_5_1_softmax_is_the_maximizer(rng, tau):
-    """-E(alpha) is largest at softmax(psi / tau), where it is tau times InfoNCE."""
+    """-E(alpha) is largest at softmax(psi / tau), where it is tau times InfoNCE.
+
+    So no distribution of the candidates has a value above that of the loss.
+    """
     logits = rng.normal(size=(1, N))
     psi, alpha = logits[0], softmax(logits / tau)[0]
 
@@ -930,7 +998,7 @@ def test_kernel_infonce_theorem_5_1_softmax_is_the_maximizer(rng, tau):
     agree(-energy(alpha), tau * loss)
     for _ in range(20):
         other = rng.dirichlet(np.ones(N))
-        assert -energy(other) < -energy(alpha)
+        assert -energy(other) < tau * loss
         # Toward any other distribution the slope at the maximizer is 0.
         slope = np.sum((other - alpha) * (psi - tau * (np.log(alpha) + 1)))
         agree(slope, 0)
@@ -1089,6 +1157,7 @@ def test_ncl_eq_10_and_11_gradient_of_the_supervised_contrast(rng, tau):
 
 
 COUNT, ROUNDS, MU = 3, 2, (1 / 3, 2 / 3)  # k_2, N and mu of (12)-(14)
+LABELED = 5  # entries of M^l
 
 
 def hardest_mixtures(keys, z, entries, labeled):
@@ -1111,12 +1180,14 @@ def hardest_mixtures(keys, z, entries, labeled):
 @pytest.fixture
 def queues(rng):
     """Rows, their views, the queues M^u and M^l, and a key for each row's draws."""
-    return *draw(rng, ROWS, ROWS, (QUEUE, D), (5, D)), jax.random.split(jax.random.key(7), N)
+    z, view, queue, labeled = draw(rng, ROWS, ROWS, (QUEUE, D), (LABELED + 2, D))
+    labeled[LABELED:] = z[:2]  # no entries: their mixtures would be the hardest
+    return z, view, queue, labeled, jax.random.split(jax.random.key(7), N)
 
 
 def negatives_of(keys, z, queue, labeled):
     return losses.hard_negatives(
-        keys, z, queue, jnp.int32(ENTRIES), labeled, jnp.int32(len(labeled)),
+        keys, z, queue, jnp.int32(ENTRIES), labeled, jnp.int32(LABELED),
         losses.Mixing(COUNT, ROUNDS, MU),
     )  # fmt: skip
 
@@ -1124,7 +1195,7 @@ def negatives_of(keys, z, queue, labeled):
 def test_ncl_eq_12_to_14_cosines_and_slopes_of_the_mixtures(queues):
     """delta(z, zeta) of the k_2 hardest mixtures; its slope at the row z is zeta, a constant."""
     z, _, queue, labeled, keys = queues
-    zeta = hardest_mixtures(keys, unit(z), unit(queue[:ENTRIES]), unit(labeled))
+    zeta = hardest_mixtures(keys, unit(z), unit(queue[:ENTRIES]), unit(labeled[:LABELED]))
     got = negatives_of(keys, z, queue, labeled)
     assert np.all(got.keep)
     agree(got.similarities, np.einsum("ikd,id->ik", zeta, unit(z)))
@@ -1152,7 +1223,7 @@ def test_ncl_eq_15_gradient_with_hard_negatives(queues, tau):
 
     of_z, *constants = gradients(loss, z, queue, labeled)
     entries = unit(queue[:ENTRIES])
-    zeta = hardest_mixtures(keys, unit(z), entries, unit(labeled))
+    zeta = hardest_mixtures(keys, unit(z), entries, unit(labeled[:LABELED]))
     weights = neighbor_weights(unit(z), entries, 3, 0.2)
     free = weighted_contrast_gradient(unit(z), unit(view), entries, weights, tau, zeta)
     agree(of_z, at_rows(z, free))
