@@ -2,8 +2,9 @@
 
     python -m cluster_jax.main --config=configs/nrcc_digits.py
 
-1,797 images of 8 x 8 pixels; takes about two minutes on 2 CPU cores. The paper does not use this
-data set, so there is no published result to compare with; for results see README.md, "Measured".
+1,797 images of 8 x 8 pixels; takes three to ten minutes on 2 CPU cores. The paper does not use
+this data set, so there is no published result to compare with; for results see
+experiments/log.md, "Trainings".
 
 The network, the augmentation, the temperature, lambda, the number of steps, the choice of the
 projection as the embedding and UMAP's 15 neighbors were tuned on the labels of the digits, as the
