@@ -4,6 +4,7 @@ import dataclasses
 import json
 import pathlib
 import re
+import threading
 import types
 
 import jax
@@ -215,6 +216,24 @@ def test_a_block_that_failed_is_read_again(monkeypatch):
         blocks[7]
     assert (blocks[7], blocks[299], blocks[8]) == (b"7", b"299", b"8")
     assert asked == [0, 0, 256]
+
+
+@every_row("threads", [3, 5])
+def test_images_are_decoded_in_as_many_threads_as_the_config_says(threads):
+    """The first ones wait for each other, which fewer threads never end."""
+    together, names = threading.Barrier(threads, timeout=20), set()
+
+    def item(i):
+        names.add(threading.current_thread().name)
+        if i < threads:
+            together.wait()
+        return np.zeros((4, 4), np.uint8)
+
+    config = datasets.DataConfig(**BASE | {"name": "folder", "image_size": 4, "threads": threads})
+    reader = images.ItemReader(item, [f"{i}.png" for i in range(20)], config, "memory")
+    assert reader.fetch(np.arange(20)).shape == (20, 4, 4, 3)
+    assert len(names) == threads
+    assert not any(reader.reasons)
 
 
 @pytest.mark.parametrize("of", [pd.Series, np.array, lambda x: np.array(x, object)])
