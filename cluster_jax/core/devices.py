@@ -16,6 +16,8 @@ from cluster_jax.core.logs import logger
 
 # Seconds without a heartbeat after which a process counts as dead, and JAX ends the others.
 HEARTBEAT_TIMEOUT = 20
+# Seconds that a process waits for all others when it starts, and after which it says so.
+START_TIMEOUT, PATIENCE = 300, 20
 # Seconds that the other processes wait at the end for the first one.
 SHUTDOWN_TIMEOUT = 24 * 3600
 # Seconds of compilation above which a program is kept.
@@ -105,7 +107,8 @@ def distribute() -> None:
     `JAX_COORDINATOR_ADDRESS` with `JAX_NUM_PROCESSES` and `JAX_PROCESS_ID` announce a job (any
     cluster), several hosts in `TPU_WORKER_HOSTNAMES` or a multislice job (Cloud TPU), more than one
     task of SLURM or Open MPI. JAX's coordination service then ends all processes within a minute of
-    the death of one.
+    the death of one. If a process does not start, the others say so, and JAX ends them after
+    `START_TIMEOUT`.
 
     Raises:
         InputError: `JAX_COORDINATOR_ADDRESS` is set without the other two.
@@ -126,9 +129,18 @@ def distribute() -> None:
     )
     if not is_announced or jax.distributed.is_initialized():
         return
-    jax.distributed.initialize(
-        **job,
-        heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT,
-        shutdown_timeout_seconds=SHUTDOWN_TIMEOUT,
-    )
+    minutes = f"at most {START_TIMEOUT / 60:g} minutes"
+    text = f"this host waits for others that have not started this command, {minutes}"
+    late = threading.Timer(PATIENCE, logger.warning, [text])
+    late.daemon = True  # JAX may end the process meanwhile.
+    late.start()
+    try:
+        jax.distributed.initialize(
+            **job,
+            initialization_timeout=START_TIMEOUT,
+            heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT,
+            shutdown_timeout_seconds=SHUTDOWN_TIMEOUT,
+        )
+    finally:
+        late.cancel()
     jax.devices()  # Now: a process waits at most two minutes here for all others.

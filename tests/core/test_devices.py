@@ -1,9 +1,10 @@
-"""Compiled programs are kept for the next start."""
+"""Compiled programs are kept for the next start; a host says for whom it waits."""
 
 import os
 import pathlib
 import subprocess
 import sys
+import time
 
 import jax
 import pytest
@@ -64,3 +65,30 @@ def test_where_programs_are_kept(unset):
     jax.config.update("jax_compilation_cache_dir", "other")
     devices.keep_compiled()  # One that JAX was told of stays.
     assert jax.config.jax_compilation_cache_dir == "other"
+
+
+@pytest.mark.parametrize(("seconds", "is_late"), [(0.0, False), (0.5, True)])
+def test_a_host_says_that_others_are_missing(seconds, is_late, monkeypatch, caplog):
+    """While it waits, in a call of JAX that the end of the wait does not return from."""
+    for name, value in (
+        ("COORDINATOR_ADDRESS", "x:1"),
+        ("NUM_PROCESSES", "2"),
+        ("PROCESS_ID", "1"),
+    ):
+        monkeypatch.setenv(f"JAX_{name}", value)
+    asked = []
+
+    def initialize(**options):
+        asked.append(options)
+        time.sleep(seconds)
+        assert caplog.messages == is_late * [
+            "this host waits for others that have not started this command, at most 5 minutes"
+        ]
+
+    monkeypatch.setattr(jax.distributed, "initialize", initialize)
+    monkeypatch.setattr(devices, "PATIENCE", 0.1)
+    devices.distribute()
+    time.sleep(0.2)
+    assert len(caplog.messages) == is_late
+    assert asked[0]["num_processes"] == 2
+    assert asked[0]["initialization_timeout"] == 300
