@@ -21,7 +21,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from cluster_jax.core import logs
+from cluster_jax.core import buckets, logs
 from cluster_jax.core.checks import InputError, sentence
 
 FAILURE = 1
@@ -31,10 +31,6 @@ INTERRUPTED = 130  # 128 + SIGINT, the convention of shells.
 # The table above, with which `cluster-jax --help` ends; and a line for that of each command.
 HELP = str(__doc__).partition("\n\n")[2]
 SHORT = "exit codes: 0 success, 1 failure, 2 bad input, 75 and 130 interrupted (cluster-jax --help)"
-
-
-# Packages that read and write buckets; with TensorFlow installed, gs:// goes through it.
-_OF_BUCKETS = ("gcsfs", "google", "aiohttp", "tensorflow")
 
 
 class Terminated(KeyboardInterrupt):
@@ -75,8 +71,8 @@ def _end(error: BaseException) -> None:
     elif isinstance(error, KeyboardInterrupt):
         text = "Interrupted; the same command goes on from what is saved, if anything is."
         code = code or INTERRUPTED
-    elif isinstance(error, OSError | MemoryError) or _is_of_bucket(error):
-        text = " ".join(text.split()) if _is_of_bucket(error) else text
+    elif isinstance(error, OSError | MemoryError) or buckets.is_error(error):
+        text = " ".join(text.split()) if buckets.is_error(error) else text
         text, code = text or "out of memory", FAILURE
     elif _has_no_device(error):
         must = "JAX_PLATFORMS must name devices of this machine, such as cpu"
@@ -95,11 +91,6 @@ def _end(error: BaseException) -> None:
         os._exit(FAILURE if code is None else code)
     if code is not None:
         sys.exit(code)
-
-
-def _is_of_bucket(error: BaseException) -> bool:
-    """Returns whether an error is of a library that reads buckets; these have no common class."""
-    return type(error).__module__.partition(".")[0] in _OF_BUCKETS
 
 
 def _has_no_device(error: BaseException) -> bool:

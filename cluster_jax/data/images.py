@@ -15,6 +15,7 @@ import numpy as np
 from PIL import Image
 
 from cluster_jax.core import logs
+from cluster_jax.core.buckets import BucketError
 from cluster_jax.core.checks import Count, CountOrZero, Fraction, InputError, NonNegative
 from cluster_jax.core.logs import logger
 from cluster_jax.data import decode
@@ -354,6 +355,7 @@ class ItemReader:
             InputError: the image has another shape than `shape`, or the item is of no such type.
             OSError: an error of the system other than a missing permission, such as of a disk or
                 for a missing file.
+            BucketError: the bucket of the image fails.
             MemoryError: there is too little memory.
         """
         item: Item = b""
@@ -366,7 +368,7 @@ class ItemReader:
                 image = decode.square(opened.file, resize, self._channels)
                 if not self._facts[i]["width"] and not self._is_known(i, item):
                     self._note(i, shown, opened)
-        except (MemoryError, InputError):
+        except (MemoryError, InputError, BucketError):
             raise
         # Pillow raises errors of many types on damaged bytes, SyntaxError included.
         except Exception as error:

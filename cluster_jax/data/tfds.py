@@ -14,6 +14,7 @@ import numpy as np
 from etils import epath
 
 from cluster_jax.core import buckets, checks, hosts, io
+from cluster_jax.core.buckets import BucketError
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import images
 from cluster_jax.data.images import DataConfig, Dataset, ItemReader
@@ -29,7 +30,8 @@ class Blocks:
     """Records in a bucket, in blocks of consecutive ones of a file, each read by one request.
 
     One by one, records would take a request each, which array_record does not send at the same
-    time. `blocks[i]` are the bytes of record i, and threads may read at the same time.
+    time. `blocks[i]` are the bytes of record i, and threads may read at the same time. A block that
+    cannot be read raises a `BucketError`, and is read anew when it is asked for again.
 
     Args:
         files: TFDS's instructions for the files (`filename`, `skip`, the first record, and `take`,
@@ -48,6 +50,7 @@ class Blocks:
         sizes = [stop - first for _, first, stop in blocks]
         self.of = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
         self._starts = np.cumsum([0, *sizes])
+        self._files = [file for file, _, _ in blocks]
         self._lock = threading.Lock()
         pool = ThreadPoolExecutor(_READERS)
         reader = functools.cache(_reader)
@@ -65,11 +68,11 @@ class Blocks:
             reading = self._reading(block)
         try:
             return reading.result()[record - int(self._starts[block])]
-        except Exception:
+        except Exception as error:
             # It is not kept: an error of the network may not occur again.
             with self._lock:
                 self._reading.cache_clear()
-            raise
+            raise BucketError(f"{self._files[block]} cannot be read; got {error}") from error
 
 
 def _reader(file: str) -> Any:
@@ -139,10 +142,12 @@ def load(config: DataConfig, kept: Labels | None = None) -> Dataset:
     Raises:
         InputError: the set is missing, prepared in a different format, or without images; the split
             or label is unknown; or a record cannot be read, for which later `fetch` raises it, too.
+        BucketError: the bucket that it is in, or the network, fails; of `fetch`, too.
         ImportError: TFDS is not installed.
     """
     name, label = config.name, config.label
-    builder, source, blocks = _open(name, config.dir, config.split)
+    with buckets.named(_root(config.dir)):
+        builder, source, blocks = _open(name, config.dir, config.split)
     features = dict(builder.info.features)
     if label not in features and label != "label":
         must = f"data.label must be a feature of {name}, {', '.join(sorted(features))}"
@@ -156,6 +161,8 @@ def load(config: DataConfig, kept: Labels | None = None) -> Dataset:
                 return source[rows[i]]
             decoded = builder.info.features.deserialize_example_np
             return decoded(blocks[rows[i]], decoders=source.decoders)
+        except BucketError:
+            raise
         except Exception as error:  # The libraries that read it have errors of their own.
             must = f"record {rows[i]} of {name} must be readable"
             raise InputError(f"{must}; got an error ({error})") from error
@@ -180,6 +187,11 @@ def load(config: DataConfig, kept: Labels | None = None) -> Dataset:
     return dataset._replace(sources=None, load=None, facts=None)
 
 
+def _root(dir: str | None) -> epath.Path:
+    """Returns TFDS's data directory; `dir` is that of `DataConfig`."""
+    return buckets.path(dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
+
+
 def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Any, Blocks | None]:
     """Opens TFDS's builder, its data source of undecoded records, and of a bucket these in blocks.
 
@@ -191,8 +203,7 @@ def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Any, Bloc
             split is unknown.
         ImportError: TFDS is not installed.
     """
-    dir = dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
-    root = buckets.path(dir)
+    root = _root(dir)
     prepare = (
         f"prepare it with TensorFlow (this package's extra tfds) by "
         f"`tfds build {name} --file_format={FORMAT} --data_dir={root}`"

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from sklearn.datasets import load_digits
 
+from cluster_jax.core.buckets import BucketError
 from cluster_jax.data import batches, datasets, decode, images, tfds
 from tests import toy
 from tests.faults.gcs_server import CUT, Server, every
@@ -212,10 +213,44 @@ def test_a_block_that_failed_is_read_again(monkeypatch):
 
     monkeypatch.setattr(tfds, "_reader", lambda file: Reader())
     blocks = tfds.Blocks([types.SimpleNamespace(filename="x", skip=0, take=300)])
-    with pytest.raises(OSError, match="connection was lost"):
+    with pytest.raises(BucketError, match="x cannot be read; got the connection was lost"):
         blocks[7]
     assert (blocks[7], blocks[299], blocks[8]) == (b"7", b"299", b"8")
     assert asked == [0, 0, 256]
+
+
+class _Source(list):
+    decoders = None
+
+
+class _Features(dict):
+    def deserialize_example_np(self, record, decoders):
+        return {"image": np.full((2, 2, 1), record, np.uint8), "label": record}
+
+
+def test_an_error_of_a_bucket_is_no_unreadable_image(monkeypatch):
+    """Labels, images in memory and those of a step: none is left out for it."""
+
+    class Blocks(dict):
+        of = np.zeros(3, np.int32)
+        is_lost = False
+
+        def __missing__(self, i):
+            if self.is_lost and i == 2:
+                raise BucketError("the connection was lost")
+            return i
+
+    features = _Features(image=types.SimpleNamespace(shape=(2, 2, 1)), label=object())
+    builder = types.SimpleNamespace(info=types.SimpleNamespace(features=features, full_name="toy"))
+    source, blocks = _Source(range(3)), Blocks()
+    monkeypatch.setattr(tfds, "_open", lambda *_: (builder, source, blocks))
+    streamed = load("toy", BASE | {"cache_mb": 0.0, "max_corrupt_fraction": 1.0})
+    assert streamed.fetch(np.arange(3))[:, 0, 0, 0].tolist() == [0, 1, 2]
+    blocks.is_lost = True
+    for read in (lambda: streamed.fetch(np.arange(3)), lambda: load("toy")):
+        with pytest.raises(BucketError, match="the connection was lost"):
+            read()
+    assert streamed.unreadable(np.arange(3)) == [None] * 3
 
 
 @every_row("threads", [3, 5])

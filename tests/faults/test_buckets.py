@@ -101,3 +101,12 @@ def test_a_bucket_that_cannot_be_used(server, refused):
     server.faults.append(always(403))
     assert refused(app.main, *TRAIN, "--workdir=gs://bucket/refused", code=1)
     server.faults.clear()
+
+
+def test_a_set_in_a_bucket_that_fails(server, refused):
+    """The sentence names the bucket, of which the library says the status alone."""
+    server.faults.append(always(401))
+    flags = "--config=nrcc_cifar10", "--config.data.dir=gs://bucket/sets", "--workdir=here"
+    said = refused(app.main, "train", *flags, code=1)
+    assert "gs://bucket/sets cannot be read now; got HttpError: , 401" in said
+    server.faults.clear()
