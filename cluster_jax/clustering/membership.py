@@ -150,6 +150,26 @@ def of_new_rows(
     return membership(np.where(is_copy, labels[near[:, 0]], likeliest), means)
 
 
+def nearest_of_cluster(
+    rows: Smoother, labels: NDArray, around: sparse.csr_array, x: NDArray
+) -> NDArray:
+    """Returns the nearest training row of the most probable cluster of new rows, int64 `[m]`.
+
+    The arguments are those of `of_new_rows`. Of a row whose neighbors are all of other clusters, it
+    is the nearest training row.
+
+    Example:
+        >>> x = np.random.default_rng(0).normal(size=(40, 3)) + 9 * (np.arange(40) % 2)[:, None]
+        >>> rows, labels = smooth.fit(x, "euclidean"), np.arange(40) % 2
+        >>> nearest_of_cluster(rows, labels, shares(rows, labels), x[:3] + 1e-6).tolist()
+        [0, 1, 2]
+    """
+    near, weights = _near(rows, x)
+    likeliest = np.asarray(_means(near, weights, around).argmax(axis=1)).ravel()
+    first = (labels[near] == likeliest[:, None]).argmax(axis=1)
+    return near[np.arange(len(x)), first]
+
+
 def probabilities(rows: Smoother, around: sparse.csr_array, x: NDArray) -> NDArray:
     """Returns the probabilities of all clusters for new rows `[m, d]`, float64 `[m, k]`.
 

@@ -137,9 +137,8 @@ def find(x: NDArray, rows: Smoother, rng: np.random.Generator) -> Found:
         return Found(divided, gap, verdict, scores)
     is_guess = share < MOST_APART and not is_curved
     guess = labels if is_guess else divided
-    if _is_too_many(x, rows, guess, gap, rng):
-        few = max((k for k in scores if k <= _FEW), key=lambda k: scores[k])
-        guess = _partition(rows, tree.ward(rows.smooth), few)
+    if _is_too_many(x, rows, guess, is_curved, rng):
+        guess = _fewer(rows, guess, scores)
     elif is_guess and guess.any():
         guess = _with_rare(_inside(x, rows, guess, rng), guess)
     return Found(guess, gap, UNCLEAR, scores)
@@ -209,11 +208,11 @@ def _judged(x: NDArray, rows: Smoother, labels: NDArray, is_curved: bool) -> tup
 
 
 def _is_too_many(
-    x: NDArray, rows: Smoother, labels: NDArray, gap: float, rng: np.random.Generator
+    x: NDArray, rows: Smoother, labels: NDArray, is_curved: bool, rng: np.random.Generator
 ) -> bool:
     """Returns whether an unclear answer has more clusters than the rows can show, see step 7.
 
-    The arguments are those of `find`, the clusters, and the gap of step 3.
+    The arguments are those of `find`, the clusters, and whether they are those of HDBSCAN.
     """
     n = len(labels)
     k = int(labels.max()) + 1
@@ -225,8 +224,14 @@ def _is_too_many(
     shuffled = np.stack([rng.permutation(column)[:m] for column in x.T], axis=1)
     null = smooth.fit(shuffled, rows.metric, n_axes=rows.sharp.shape[1])
     parts = _partition(null, tree.ward(null.smooth), min(k, m // _PER_CLUSTER))
-    least = MIN_GAP if np.isinf(gap) else max(MIN_GAP, gap / 2)
+    gap = 0.0 if is_curved else _gap(x, rows, labels, rng)[0]
+    least = max(MIN_GAP, gap / 2)
     return _silhouette(rows, labels) - _silhouette(null, parts) < least
+
+
+def _fewer(rows: Smoother, labels: NDArray, scores: dict) -> NDArray:
+    """Returns twelve unions of clusters, int64 `[n]`, by Ward's tree of their means."""
+    return tree.cut_tree(tree.nested(rows.smooth, np.ones(len(labels)), labels), _FEW)
 
 
 def of_number(rows: Smoother, sizes: NDArray, wanted: int) -> NDArray:
@@ -390,6 +395,21 @@ def _split(
     """
     if _is_flat(rows) and (curved := _split_curved(rows.sharp)) is not None:
         return curved, float("inf")
+    gap, highest = _gap(x, rows, labels, rng)
+    inside = labels[rows.neighbors] == labels[:, None]
+    is_one = gap < MIN_GAP or _silhouette(rows, labels) <= highest
+    if is_one or (_is_flat(rows) and inside.mean() < MOST_LINKS):
+        return np.zeros_like(labels), gap
+    return labels, gap
+
+
+def _gap(
+    x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator
+) -> tuple[float, float]:
+    """Returns the gap of clusters, and the highest silhouette of rows without clusters.
+
+    See step 3.
+    """
     k = int(labels.max()) + 1
     expected = []
     for _ in range(min(max(1, _NULL_ROWS // len(x)), _NULLS)):
@@ -397,13 +417,7 @@ def _split(
         most = len(drawn.sharp) // (2 if len(drawn.sharp) == len(x) else _PER_CLUSTER)
         parts = _partition(drawn, tree.ward(drawn.smooth), min(k, most))
         expected.append(_silhouette(drawn, parts))
-    own = _silhouette(rows, labels)
-    gap = own - max(float(np.mean(expected)), 0.0)
-    inside = labels[rows.neighbors] == labels[:, None]
-    is_one = gap < MIN_GAP or own <= max(expected)
-    if is_one or (_is_flat(rows) and inside.mean() < MOST_LINKS):
-        return np.zeros_like(labels), gap
-    return labels, gap
+    return _silhouette(rows, labels) - max(float(np.mean(expected)), 0.0), max(expected)
 
 
 def _is_flat(rows: Smoother) -> bool:

@@ -5,7 +5,9 @@ It takes five steps:
 1. Of equal rows one is kept; the others get its cluster, see `copies`.
 2. Rows are denoised and whitened ("sharp rows"), and then averaged over their nearest neighbors
    ("smooth rows"), see `smooth`. More than 16,000 distinct rows are condensed by k-means into at
-   most as many micro-clusters before, as BIRCH condenses rows by a tree [2].
+   most as many micro-clusters before, as BIRCH condenses rows by a tree [2]. If the clusters of
+   these are not clear, and those of a sample of 16,000 rows have a larger gap, see `number`, the
+   clusters of the sample are the answer: every other row gets one of them as a new row does.
 3. The number of clusters is chosen by silhouettes, and compared with rows that have no clusters,
    see `number`. If the number is set, the clusters are a cut of the tree or those of k-means,
    whichever have the higher score.
@@ -26,12 +28,13 @@ References:
 import dataclasses
 import functools
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from cluster_jax.clustering import copies, knn, membership, number, numbering, placing, smooth, tree
+from cluster_jax.clustering import copies, membership, number, numbering, placing, smooth, tree
 from cluster_jax.clustering.base import NO_CLUSTER, UNCLEAR
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.number import Found
@@ -39,20 +42,17 @@ from cluster_jax.clustering.numbering import Repeated
 from cluster_jax.clustering.placing import ByTree
 from cluster_jax.clustering.smooth import FEW_AXES, Smoother
 from cluster_jax.core import checks
-from cluster_jax.core.arrays import Rows, numeric
+from cluster_jax.core.arrays import Rows, blocks, numeric
 
 METRICS = ("auto", *smooth.METRICS)
 # Distinct rows above which they are condensed into at most as many micro-clusters: all pairs are
 # compared. Rows of the sample from which the axes are then learned.
 MAX_ROWS, SAMPLE = 16_000, 10_000
-# The gap from which clusters of micro-clusters are taken without a clear verdict: small ones cannot
-# have one. Otherwise clusters of a sample of the rows are, in which more would be noise.
-WELL_SEPARATED = 0.3
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TreeFit:
-    """Clusters of n rows, and a tree of m leaves: the distinct rows, or the micro-clusters.
+    """Clusters of n rows, and a tree of m leaves: distinct rows, micro-clusters, or a sample.
 
     Attributes:
         labels: int64 `[n]`, the clusters, -1 for none; by size, if they are a cut of the tree.
@@ -179,7 +179,7 @@ def fit(
     kept, place = _represented(x, metric, least, originals)
     is_whole = len(kept) == n and not isinstance(x, Repeated)
     some = x if is_whole else np.asarray(x[kept])
-    first, leaves = copies.originals(some)
+    first, group = copies.originals(some)
     checks.at_most("n_clusters", least, len(first), "distinct rows")
     is_in = place != NO_CLUSTER
     m = len(first)
@@ -187,27 +187,26 @@ def fit(
     if m <= MAX_ROWS and not was_condensed:
         rows = smooth.dequantize(numeric(some[first], "X", smooth.LARGEST), seed)
         sample = first
+        leaves = group
         smoother = smooth.fit(rows, metric)
     else:
         n_groups, weights = min(MAX_ROWS, m // 2), None
         if was_condensed:  # Most rows are those of micro-clusters already.
-            n_groups, weights = min(MAX_ROWS, m), np.bincount(leaves[place[is_in]], minlength=m)
+            n_groups, weights = min(MAX_ROWS, m), np.bincount(group[place[is_in]], minlength=m)
         how = (min(SAMPLE, m), n_groups, metric, seed, weights)
         smoother, groups = smooth.fit_all(some, first, *how)
-        leaves = groups[leaves]
+        leaves = groups[group]
         sample = first[np.unique(groups, return_index=True)[1]]
         rows = np.asarray(some[sample])
         checks.at_most("n_clusters", least, len(rows), f"micro-clusters of {m:,} rows")
+    found = _found(rows, smoother, np.bincount(leaves[place[is_in]]), n_clusters, seed)
+    if smoother.counts is not None and n_clusters is None and found.verdict == UNCLEAR:
+        other = _of_sample(some, first, metric, seed)
+        if other.found.gap > found.gap:
+            smoother, found, sample = other.smoother, other.found, first[other.chosen]
+            leaves = _nearest(some, first, other)[group]
     leaf = np.where(is_in, leaves[place], 0)
-    sizes = np.bincount(leaf[is_in])
-    if n_clusters is not None:
-        level = number.of_number(smoother, sizes, n_clusters)
-        found = Found(level, float("nan"), UNCLEAR, {})
-    else:
-        found = number.find(rows, smoother, np.random.default_rng(seed))
-        if m > MAX_ROWS and found.verdict == UNCLEAR and found.gap < WELL_SEPARATED:
-            found = _of_sample(some, first, rows, metric, seed)
-    linkage = tree.nested(smoother.smooth, sizes, found.labels)
+    linkage = tree.nested(smoother.smooth, np.bincount(leaf[is_in]), found.labels)
     labels = tree.cut(linkage, place, leaf, int(found.labels.max()) + 1)
     if n <= MAX_ROWS:  # A copy, because a caller may write into the array.
         known = Repeated(np.array(x[:]), np.arange(n))
@@ -219,27 +218,56 @@ def fit(
     return TreeFit(labels, leaf, kept[sample], known, smoother, linkage, *result)
 
 
-def _of_sample(x: Rows, distinct: NDArray, rows: NDArray, metric: str, seed: int) -> Found:
-    """Returns the clusters of micro-clusters by those of a sample of the rows that they are of.
+def _found(
+    rows: NDArray, smoother: Smoother, sizes: NDArray, n_clusters: int | None, seed: int
+) -> Found:
+    """Returns the clusters of leaves; see `fit` and, for a given number, `number.of_number`."""
+    if n_clusters is None:
+        return number.find(rows, smoother, np.random.default_rng(seed))
+    labels = number.of_number(smoother, sizes, n_clusters)
+    return Found(labels, float("nan"), UNCLEAR, {})
 
-    Each gets the cluster that most of its nearest rows of the sample have.
+
+class _Sample(NamedTuple):
+    """Clusters of a sample of rows: places `[l]` among the rows, representation, clusters."""
+
+    chosen: NDArray
+    smoother: Smoother
+    found: Found
+
+
+def _of_sample(x: Rows, distinct: NDArray, metric: str, seed: int) -> _Sample:
+    """Returns the clusters of a sample of at most 16,000 rows, which are not called clear.
 
     Args:
         x: `[n, d]`, see `fit`.
         distinct: int `[m]`, the indices of the rows that are clustered.
-        rows: `[k, d]`, one row of each micro-cluster.
         metric: `"cosine"` or `"euclidean"`.
         seed: random seed.
     """
+    m = len(distinct)
     rng = np.random.default_rng(seed)
-    chosen = rng.choice(len(distinct), MAX_ROWS, replace=False)
-    some = np.asarray(x[distinct[np.sort(chosen)]])
-    smoother = smooth.fit(some, metric)
-    found = number.find(some, smoother, rng)
-    near = knn.nearest(smoother.project(rows), smoother.sharp, smooth.n_neighbors(len(some)))
-    votes = knn.vote(near, found.labels).argmax(axis=1)
-    labels = np.unique(votes, return_inverse=True)[1].astype(np.int64)
-    return Found(labels, found.gap, UNCLEAR, found.scores)
+    chosen = np.sort(rng.choice(m, min(MAX_ROWS, m), replace=False))
+    some = np.asarray(x[distinct[chosen]])
+    rows = smooth.fit(some, metric)
+    found = number.find(some, rows, rng)._replace(verdict=UNCLEAR)
+    # Each stands for many rows, but they are as dense as the rows are, and weigh alike.
+    return _Sample(chosen, rows._replace(counts=np.ones(len(chosen), np.float32)), found)
+
+
+def _nearest(x: Rows, distinct: NDArray, sample: _Sample) -> NDArray:
+    """Returns for each of m rows a row of the sample, which has the cluster that is predicted.
+
+    The arguments are those of `_of_sample`, and its result; the places are int64 `[m]`.
+    """
+    labels = sample.found.labels
+    around = membership.shares(sample.smoother, labels)
+    nearest = np.empty(len(distinct), np.int64)
+    for part in blocks(len(distinct), x.shape[1]):
+        rows = np.asarray(x[distinct[part]])
+        nearest[part] = membership.nearest_of_cluster(sample.smoother, labels, around, rows)
+    nearest[sample.chosen] = np.arange(len(sample.chosen))
+    return nearest
 
 
 def _represented(

@@ -6,7 +6,7 @@ import pytest
 from scipy.cluster import hierarchy
 from sklearn.metrics import adjusted_rand_score
 
-from cluster_jax.clustering import smooth, tree_fit
+from cluster_jax.clustering import number, smooth, tree_fit
 from cluster_jax.clustering.base import CLEAR, ONE, UNCLEAR
 from cluster_jax.clustering.smooth_tree import SmoothTree
 from tests.clustering.blobs import fit
@@ -121,6 +121,28 @@ def test_corners_of_a_continuum_are_at_most_twelve(n, d, metric):
     assert (model.verdict_ != CLEAR, model.n_clusters_ <= 12) == (True, True)
 
 
+def test_clusters_that_are_too_many_are_joined():
+    """HDBSCAN finds more in a continuum of two columns, and none of them is cut."""
+    x = np.exp(2 * np.random.default_rng(5).normal(size=(1300, 2)))
+    rows = smooth.fit(x / x.sum(axis=1, keepdims=True), "euclidean")
+    many = number._split_curved(rows.sharp)
+    found = number.find(x, rows, np.random.default_rng(0))
+    assert many.max() + 1 > 12
+    assert (found.labels.max() + 1, found.verdict) == (12, UNCLEAR)
+    assert len(np.unique(np.stack([many, found.labels]), axis=1).T) == many.max() + 1
+
+
+@every_row(("groups", "kinds", "d", "n"), [(6, 4, 24, 1400), (5, 5, 20, 1500)])
+def test_kinds_in_far_groups_are_not_too_many(groups, kinds, d, n):
+    """They overlap, so that the answer is not clear; the groups are far more apart."""
+    rng, k = np.random.default_rng(groups), groups * kinds
+    truth = np.arange(n) % k
+    far = 30 / np.sqrt(d) * rng.normal(size=(groups, d))
+    centers = far[np.arange(k) % groups] + rng.normal(size=(k, d))
+    model = fit(centers[truth] + rng.normal(size=(n, d)))
+    assert adjusted_rand_score(truth, model.labels_) > 0.9
+
+
 def test_a_cluster_of_nine_tenths_is_not_the_only_one():
     rng = np.random.default_rng(3)
     truth = np.repeat(np.arange(9), [1260, *[18] * 8])
@@ -182,14 +204,19 @@ def test_clusters_that_are_not_those_of_the_fit_are_not_clear():
 
 
 def test_overlapping_classes_above_the_limit_are_those_of_a_sample(monkeypatch):
+    """Every row has the cluster that the sample predicts, also after rows have come."""
     rng, truth = np.random.default_rng(0), np.arange(6000) % 5
     x = 1.1 * rng.normal(size=(5, 16))[truth] + rng.normal(size=(6000, 16))
     monkeypatch.setattr(tree_fit, "MAX_ROWS", 600)
     model = fit(x)
     alone = fit(x[:600])
     score = adjusted_rand_score(truth, model.labels_)
-    assert score > adjusted_rand_score(truth[:600], alone.labels_) - 0.05
+    assert score > adjusted_rand_score(truth, alone.predict(x)) - 0.02
     assert model.n_clusters_ <= 12
+    np.testing.assert_array_equal(np.bincount(model._fit_.leaves) > 0, True)
+    assert np.mean(model.predict(x) == model.labels_) > 0.99
+    model.partial_fit(x[:2] + 0.01)
+    assert adjusted_rand_score(truth, model.labels_[:6000]) > score - 0.02
 
 
 def test_a_new_fit_of_micro_clusters_keeps_their_number_and_weights(monkeypatch):
