@@ -111,7 +111,8 @@ def entries(data: ReportData, clusters: Sequence[Cluster]) -> tuple[list[Entry],
     def called(cluster: int) -> str:
         if cluster in by_id:
             return by_id[cluster].title
-        return data.names.get(str(cluster)) or f"{data.group.capitalize()} {cluster}"
+        name = data.names.get(str(cluster)) or change.names.get(str(cluster))
+        return name or f"{data.group.capitalize()} {cluster}"
 
     result = []
     events = ordered(change.events)

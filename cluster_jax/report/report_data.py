@@ -51,6 +51,7 @@ class Changes(NamedTuple):
         events: changes of the clusters in this update.
         counts: numbers of changed rows, see `changes.numbers`.
         gone: some of the photos or rows that are gone, at most eight of a cluster.
+        names: ID of a cluster, as text -> the name that it had before the update.
     """
 
     update: int
@@ -59,6 +60,7 @@ class Changes(NamedTuple):
     events: tuple[Event, ...]
     counts: Mapping[str, int]
     gone: tuple[Gone, ...] = ()
+    names: Mapping[str, str] = {}
 
 
 class ReportData(NamedTuple):

@@ -139,10 +139,11 @@ def values(run: Run, *, refit: bool) -> dict[str, Any]:
     }
 
 
-def words(run: Run, *, refit: bool) -> str:
+def words(before: Run, run: Run, *, refit: bool) -> str:
     """Returns what has happened in plain words: numbers of rows, then a line for each event.
 
     Args:
+        before: the state before the update, which has the names of clusters that are gone.
         run: the state after the update.
         refit: whether all rows were clustered anew.
 
@@ -150,10 +151,11 @@ def words(run: Run, *, refit: bool) -> str:
         Several lines, of which at most `_TOLD` tell of an event.
     """
     noun, group = run.words
-    names = run.cluster_names
+    named = {str(cluster): name for cluster, name in run.named.items()}
+    names = {**before.cluster_names, **named, **run.cluster_names}
 
     def called(cluster: int) -> str:
-        name = names.get(str(cluster)) or run.named.get(cluster)
+        name = names.get(str(cluster))
         return f"{group} {cluster}" + (f" ({name})" if name else "")
 
     lines = [*missing_folders(run), summary.capital(events.numbers(run.changes, noun)) + "."]

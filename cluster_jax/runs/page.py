@@ -257,6 +257,7 @@ def _changes(run: Run, pictures: stores.Pictures) -> Changes:
     is_new = run.columns["since"][run.rows] == run.updates
     left = np.full(len(run.columns), NO_CLUSTER)
     gone = list[Gone]()
+    names: Mapping[str, str] = {}
     try:
         states = last_update(run)
     except io.DamagedFile:  # of an earlier state: the page has all but what was lost then
@@ -267,7 +268,9 @@ def _changes(run: Run, pictures: stores.Pictures) -> Changes:
         labels = before.columns["label"][was]
         left = np.where((was >= 0) & (labels != after.columns["label"]), labels, NO_CLUSTER)
         gone = _gone(before, lost, pictures)
-    return Changes(run.updates, is_new, left[run.rows], run.events, run.changes, tuple(gone))
+        names = before.cluster_names
+    place = left[run.rows]
+    return Changes(run.updates, is_new, place, run.events, run.changes, tuple(gone), names)
 
 
 def _rows_before(before: Run, after: Run) -> tuple[NDArray, NDArray]:

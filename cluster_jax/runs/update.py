@@ -265,7 +265,7 @@ def update_photos(
         run = _next_photos(before, after, old, numbers, started, inputs.dataset.ignored)
         stores.append(workdir, made)
         run = write_next(before, run, with_report=with_report)
-        return changes.words(run, refit=refit), changes.values(run, refit=refit)
+        return changes.words(before, run, refit=refit), changes.values(run, refit=refit)
 
 
 def cluster_again(before: Run, config: AnyConfig, *, with_report: bool) -> Run:
@@ -327,7 +327,7 @@ def with_number(workdir: epath.PathLike, n_clusters: int, *, with_report: bool =
             after = dataclasses.replace(before, config={**before.config, "n_clusters": n_clusters})
             run = _next_rows(before, after, np.arange(len(before.columns)), Step("other"))
             run = write_next(before, run, with_report=with_report)
-        return changes.words(run, refit=True), changes.values(run, refit=True)
+        return changes.words(before, run, refit=True), changes.values(run, refit=True)
 
 
 def _next_rows(before: Run, after: Run, old: NDArray, step: Step) -> Run:
@@ -541,7 +541,7 @@ def update_rows(
         run = records.reordered(_next_rows(before, after, old, step), order)
         stores.append(workdir, made)
         run = write_next(before, run, with_report=with_report)
-        return changes.words(run, refit=refit), changes.values(run, refit=refit)
+        return changes.words(before, run, refit=refit), changes.values(run, refit=refit)
 
 
 def _row_options(run: Run) -> ClusterOptions:

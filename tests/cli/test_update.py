@@ -104,6 +104,23 @@ def test_new_renamed_and_deleted_files(place, capsys, refused):
         np.testing.assert_allclose(again[name], features[name], atol=1e-5)
 
 
+def test_a_group_that_is_gone_is_called_as_before(place, capsys):
+    """By its suggested name, in the terminal and on the page; naming it changes no suggestion."""
+    run = place / "run"
+    before = records.read(run)
+    group = int(np.bincount(before.labels).argmin())
+    suggested = before.cluster_names
+    other = next(name for name in suggested if name != str(group))
+    report.main([str(run), f"--name={other}={suggested[str(group)]}"])
+    assert records.read(run).cluster_names == {**suggested, other: suggested[str(group)]}
+    for row in np.flatnonzero(before.labels == group):
+        (place / "photos" / before.names[row]).unlink()
+    update.main([f"--workdir={run}", "--yes"])
+    name = suggested[str(group)]
+    assert f"group {group} ({name}) disappeared" in capsys.readouterr().out
+    assert f"{name[0].upper()}{name[1:]} disappeared" in (run / "report.html").read_text()
+
+
 def _features(run):
     read = records.read(run)
     return dict(zip(map(os.path.basename, read.names), read.all_features, strict=True))
