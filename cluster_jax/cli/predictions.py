@@ -149,13 +149,14 @@ def _told(values: Mapping[str, Any], words: tuple[str, str], *, is_of_classes: b
     noun, group = words
     sizes = values["sizes"]
     order = sorted(sizes, key=lambda label: (-sizes[label], label))
-    lines = []
+    listed = []
     for label in order[: summary.NAMED]:
-        name = f"{label:<20}" if is_of_classes else f"{group} {label:>5} "
         called = values["names"].get(str(label), "")
         called = f"in no {group}" if label == NO_CLUSTER else called
         number, _, things = counted(sizes[label], noun).partition(" ")
-        lines.append(f"{name} {number:>8} {things}  {called}".rstrip())
+        title = (str(label), "") if is_of_classes else (group, str(label))
+        listed.append((*title, number, things, called))
+    lines = summary.table_lines(listed, left=(0, 3, 4))
     if len(order) > summary.NAMED:
         most = counted(sizes[order[summary.NAMED]], noun)
         lines.append(f"and {len(order) - summary.NAMED} more of at most {most}")

@@ -1,7 +1,7 @@
 """Clusters, metrics, and provenance in words, for the terminal and the report."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from cluster_jax.clustering.number import MIN_ROWS
@@ -12,8 +12,6 @@ from cluster_jax.evaluation.options import FINDERS
 NAMED = 20
 # Scores of `metrics.partition.scores` that every table shows.
 SCORES = ("acc", "nmi", "ari", "ami")
-# Width of the first column of the tables.
-_LABEL = 28
 TITLES = {"tree": "tree", "gridshift": "GridShift", "kmeans": "k-means"}
 # Keys of the results that read better as other words.
 _WORDS = {
@@ -132,6 +130,26 @@ def format_score(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
+def table_lines(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> list[str]:
+    """Returns a line for each row of a table, with its columns below each other.
+
+    Args:
+        rows: cells, of each row as many.
+        left: the columns whose cells begin below each other; those of the others end so.
+
+    Example:
+        >>> table_lines([("", "k"), ("Tree", "12")])
+        ['       k', 'Tree  12']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        sized = zip(row, widths, strict=True)
+        cells = [c.ljust(w) if i in left else c.rjust(w) for i, (c, w) in enumerate(sized)]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
 def run_table(results: Mapping[str, Any]) -> str:
     """Returns the metrics of a run as a table; for a run of `cluster` its largest clusters, too.
 
@@ -162,7 +180,7 @@ def run_table(results: Mapping[str, Any]) -> str:
     else:
         lines = _score_table(results, SCORES, group)
         entries = {"outliers": scores.get("outliers") or None, **entries}
-    named = [f"{name:<{_LABEL}} {value}" for name, value in _named(entries)]
+    named = table_lines(_named(entries), left=(0, 1))
     return "\n".join([*lines, *filter(None, sentences), *named])
 
 
@@ -184,12 +202,7 @@ def _score_table(
     k = "number" if group == "group" else "k"
     for name, clusters, origin, values in score_rows(results, scores):
         rows.append((f"{name} ({k} {origin})", clusters, *map(format_score, values)))
-    first, second = (max(len(row[i]) for row in rows) for i in range(2))
-    return [
-        f"{label:<{max(_LABEL, first)}}{clusters:>{second + 1}}"
-        + "".join(f"{cell:>{len(title) + 5}}" for title, cell in zip(titles, cells, strict=True))
-        for label, clusters, *cells in rows
-    ]
+    return table_lines(rows)
 
 
 def _largest_clusters(metrics: Mapping[str, Any]) -> list[str]:
@@ -205,12 +218,14 @@ def _largest_clusters(metrics: Mapping[str, Any]) -> list[str]:
     purity = metrics.get("cluster_purity")
     # Large clusters come first, because a cluster is large by its size.
     order = sorted(sizes, key=lambda c: (-sizes[c], int(c)))
-    lines = [f"Found {groups(large, small, 'cluster')} in {counted(rows, 'row')}."]
+    listed = []
     for c in order[: min(large, NAMED)]:
-        share = f"{sizes[c]:>12,} {'row ' if sizes[c] == 1 else 'rows'}{sizes[c] / rows:>8.1%}"
-        pure = "" if purity is None else f"   purity {purity[c]:.3f}"
+        pure = "" if purity is None else f"purity {purity[c]:.3f}"
         match = f", matched with {matching[c]}" if c in matching else ""
-        lines.append(f"cluster {c:>6}{share}{pure}{match}")
+        size, noun = counted(sizes[c], "row").split()
+        listed.append(("cluster", c, size, noun, f"{sizes[c] / rows:.1%}", pure + match))
+    lines = [f"Found {groups(large, small, 'cluster')} in {counted(rows, 'row')}."]
+    lines += table_lines(listed, left=(0, 3, 5))
     if large > NAMED:
         lines.append(f"and {large - NAMED:,} more of at most {counted(sizes[order[NAMED]], 'row')}")
     if small:

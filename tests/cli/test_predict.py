@@ -265,9 +265,9 @@ def test_what_is_printed_of_new_images(trained, tmp_path):
     words = "image", "cluster"
     lines = predictions._written(run, placed, None, tmp_path / "p.csv", words)[0].splitlines()
     assert lines[:3] == [
-        "cluster     2         3 images  cats",
-        "cluster     1         2 images",
-        "cluster     0         1 image",
+        "cluster  2  3  images  cats",
+        "cluster  1  2  images",
+        "cluster  0  1  image",
     ]
     sentence = "Assigned 6 images to 3 clusters; 1 is unlike all images of the run."
     assert lines[3:] == [sentence, f"predictions  {tmp_path / 'p.csv'}"]

@@ -47,10 +47,10 @@ def test_clusters_are_listed_by_size():
         return [line for line in text.splitlines() if line.startswith(kinds)]
 
     found, first, *others, last = lines_of({str(c): 1 + c % 7 for c in range(30)})
-    assert first == "cluster      6           7 rows    6.1%"
+    assert first == "cluster   6  7  rows  6.1%"
     assert [line.split()[1] for line in others[:4]] == ["13", "20", "27", "5"]
     assert last == "and 10 more of at most 2 rows"
-    assert "cluster      3           1 row    50.0%" in lines_of({"3": 1, "4": 1})
+    assert "cluster  3  1  row  50.0%" in lines_of({"3": 1, "4": 1})
     sizes = {"0": 2, "1": 50, "2": 30, "3": 1, "4": 3}
     found, *clusters, last = lines_of(sizes, n_large=2, outliers=6)
     assert found == "Found 2 clusters and 3 small ones in 86 rows."
