@@ -34,9 +34,9 @@ neighbors). Then:
 7. Best guess (`_is_too_many`), of an answer that is not clear. If less than 75 % of the clusters,
    and of the rows, are apart, it is that of step 5. More than 12 clusters must have 14 rows on
    average, and a silhouette that exceeds that of as many clusters of rows whose columns are
-   shuffled, each on its own, by half of the gap and by 0.1: columns with long tails have corners,
-   as outputs of a softmax do, and a Gaussian has none. Otherwise the best number up to 12 is taken
-   (not of micro-clusters).
+   shuffled, each on its own, by 0.1 and by half of their own gap: columns with long tails have
+   corners, as outputs of a softmax do, and a Gaussian has none. Otherwise Ward's tree of the
+   clusters joins them to 12 (not of micro-clusters).
 8. Rare kinds (`_with_rare`), in a best guess. The silhouette of all rows hardly changes with a
    cluster of few rows. So the parts of Ward's tree inside each cluster are compared, those of 6
    rows to a sixth of the cluster of which 95 % of the links to nearest rows stay inside. The part

@@ -12,8 +12,13 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClusterMixin
-from sklearn.utils import check_random_state
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    ClusterMixin,
+    TransformerMixin,
+)
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cluster_jax import __version__
@@ -31,7 +36,7 @@ from cluster_jax.core.names import counted
 _STORED = ("leaves", "sample", "linkage", "seed", "verdict", "gap")
 
 
-class SmoothTree(ClusterMixin, BaseEstimator):
+class SmoothTree(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
     """Finds clusters of features, their number, and a tree of coarser and finer groups.
 
     `X` is `[n, d]`: finite numbers of at most 1e150, else methods raise a `ValueError`, or a
@@ -144,6 +149,17 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         fitted = tree_fit.fit(every, self.metric, self.n_clusters, self._seed())
         return self._set_state(fitted, tree_fit.numbered(self._state_, every, fitted))
 
+    def __sklearn_tags__(self) -> Tags:
+        """Returns the tags of scikit-learn; the result of `transform` is always float32."""
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+    @property
+    def _n_features_out(self) -> int:
+        """Number of columns of `transform`, from which scikit-learn names them."""
+        return self._fit_.smoother.smooth.shape[1]
+
     def _forget(self) -> None:
         """Removes the results of an earlier fit."""
         for name in [name for name in vars(self) if name.endswith("_")]:
@@ -176,17 +192,15 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             return fitted.unions(n_clusters)
         return tree.cut(self.linkage_, self.labels_, fitted.leaves, n_clusters)
 
-    def smooth_rows(self, X: ArrayLike) -> NDArray:
-        """Returns the smooth rows of the training rows, float32 `[n, r]`, e.g. for k-means.
+    def transform(self, X: ArrayLike) -> NDArray:
+        """Returns smooth rows, float32 `[n, r]`, in which clusters are denser, e.g. for k-means.
 
-        `X` is all training rows in their order, also those of `partial_fit`. All copies of a row
-        have the same smooth row. Above 16,000 distinct rows they are means of the smooth rows of
-        the nearest micro-clusters. The smooth row of a row in no cluster has no meaning.
+        Each is the mean of the smooth rows of the training rows, or micro-clusters, that are
+        nearest to the row, see `cluster_jax.clustering.smooth`. With the cosine, that of a row of
+        zeros has no meaning.
         """
-        check_is_fitted(self)
-        if len(x := numeric(X, "X", smooth.LARGEST)) != len(self.labels_):
-            raise InputError(f"X must be the {len(self.labels_)} rows of fit; got {len(x)}")
-        return self._fit_.smooth_rows(x)
+        x = self._new(X)
+        return self._fit_.smoother.transform(x)
 
     def predict(self, X: ArrayLike) -> NDArray:
         """Returns the cluster of each row, int64 `[n]`; -1 for a row of zeros with the cosine."""

@@ -109,7 +109,10 @@ class TreeFit:
         return np.where(self.smoother.has_direction(x), self.ids[placed], NO_CLUSTER)
 
     def smooth_rows(self, x: NDArray) -> NDArray:
-        """Returns the smooth rows of the n rows `x`, see `SmoothTree.smooth_rows`."""
+        """Returns the smooth rows `[n, r]` of the n rows `x`, which copies share.
+
+        Above 16,000 distinct rows they are those of new rows, see `Smoother.transform`.
+        """
         if self.smoother.counts is not None:
             return self.smoother.transform(x)
         return self.smoother.smooth[self.leaves]

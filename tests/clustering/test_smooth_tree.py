@@ -123,7 +123,7 @@ def test_many_rows_are_condensed(monkeypatch):
         fine = model.labels_ if k <= 4 else groups
         coarse = groups if k <= 4 else model.labels_
         assert len(np.unique(np.stack([fine, coarse]), axis=1).T) == max(4, k)
-    assert model.smooth_rows(x).shape == (800, model._fit_.smoother.smooth.shape[1])
+    assert model.transform(x[:7]).shape == (7, model._fit_.smoother.smooth.shape[1])
 
 
 def test_micro_clusters_are_the_same_on_one_device_and_four(monkeypatch):
@@ -265,8 +265,8 @@ def test_new_rows_are_checked_like_those_of_fit():
     model = fit(x)
     with pytest.raises(ValueError, match=r"between -1e\+150 and 1e\+150.*got 1e\+200"):
         model.predict(np.full((1, 20), 1e200))
-    with pytest.raises(ValueError, match="X must be the 120 rows of fit; got 5"):
-        model.smooth_rows(x[:5])
+    with pytest.raises(ValueError, match=r"between -1e\+150 and 1e\+150.*got 1e\+200"):
+        model.transform(np.full((1, 20), 1e200))
     with pytest.raises(NotFittedError):
         SmoothTree().cut(n_clusters=2)
 
@@ -309,6 +309,7 @@ def test_a_new_row_has_its_likeliest_cluster(few_and_copies):
     for whole, alone in zip(found, one, strict=True):
         np.testing.assert_allclose(whole[:1], alone)
     assert model.locate(100 + new[:3]).is_novel.all()
+    np.testing.assert_allclose(model.transform(new[:1]), model.transform(new)[:1])
 
 
 def test_saved_and_loaded(few_and_copies, tmp_path):
@@ -324,7 +325,7 @@ def test_saved_and_loaded(few_and_copies, tmp_path):
     new = (x[:60] + x[40:100]) / 2
     for ours, theirs in zip(model.locate(new), again.locate(new), strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    np.testing.assert_array_equal(model.smooth_rows(x), again.smooth_rows(x))
+    np.testing.assert_array_equal(model.transform(new), again.transform(new))
     np.testing.assert_array_equal(model.cut(n_clusters=5), again.cut(n_clusters=5))
     with np.load(tmp_path / "model.npz", allow_pickle=False) as stored:
         assert stored["version"] == cluster_jax.__version__

@@ -163,7 +163,7 @@ def test_the_tree_clusters_the_features_and_not_the_map():
     np.testing.assert_array_equal(result.membership.second_labels, model.second_labels_)
     assert progress == ["smoothing 300 x 20 features and clustering them ..."]
     without = replace(**{**vars(TREE), "reduce": "none"})
-    np.testing.assert_array_equal(map_of(result, x, without), model.smooth_rows(x))
+    np.testing.assert_array_equal(map_of(result, x, without), model._fit_.smooth_rows(x))
     assert cluster(x, None, without, ignore).metrics["acc"] is None
 
 
