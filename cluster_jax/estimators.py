@@ -148,7 +148,7 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
         files_: path of each image relative to the folder; its number in a sequence; None for an
             array.
         results_: content of `results.json`: metrics and their provenance.
-        events_: what the last update has done to each cluster, see
+        changes_: what the last update has done to each cluster, see
             `cluster_jax.clustering.numbering.Event`.
         linkage_: tree of the clusters `np.unique(labels_)`, for `cut_tree(linkage_, n_groups)`: the
             part of `tree_` above the clusters, or without a tree, one of their mean features. It
@@ -441,7 +441,7 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
         self._run = run
         self._encoder = None
         self.files_ = run.names
-        self.events_ = run.events
+        self.changes_ = run.events
         self.labels_ = run.labels.copy()
         self.distances_ = run.distances.astype(np.float64)
         self.outliers_ = run.outliers

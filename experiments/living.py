@@ -98,7 +98,7 @@ def updates(s: Stream) -> Iterator[tuple[NDArray, set[int]]]:
     model, before = SmoothTree(), s.x[:0, 0].astype(int)
     for a, b in zip([0, *s.ends], s.ends, strict=False):
         model.partial_fit(s.x[a:b])
-        after, events = model.labels_, model.events_
+        after, events = model.labels_, model.changes_
         pairs = zip(before.tolist(), after[:a].tolist(), strict=True)
         told = {(e.id, to) for e in events for to in e.into}
         assert {pair for pair in pairs if pair[0] != pair[1]} == told

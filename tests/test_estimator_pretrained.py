@@ -147,15 +147,15 @@ def test_an_update_reads_the_folder_again(gray, tmp_path):
     toy.save(tmp_path / "more", gray[44:], 44)
     model.update().update(tmp_path / "more")
     assert len(model.labels_) == len(model.files_) == 48
-    told = {(event.id, to) for event in model.events_ for to in event.into}
+    told = {(event.id, to) for event in model.changes_ for to in event.into}
     moved = zip(labels.tolist(), model.labels_[:40].tolist(), strict=True)
     assert {pair for pair in moved if pair[0] != pair[1]} <= told
     assert (model.predict(gray[40:]) == model.labels_[40:]).all()
     again = small(workdir=tmp_path / "run").fit([tmp_path / "photos", tmp_path / "more"])
     assert (again.labels_ == model.labels_).all()
     loaded = ImageClusterer.load(model.save(tmp_path / "saved"))
-    assert (loaded.labels_.tolist(), loaded.events_) == (model.labels_.tolist(), model.events_)
-    assert loaded.events_
+    assert (loaded.labels_.tolist(), loaded.changes_) == (model.labels_.tolist(), model.changes_)
+    assert loaded.changes_
     # Without the features of the first photos nothing is guessed, nor are those of now taken.
     file = tmp_path / "saved" / "embedding.npz"
     file.write_bytes(file.read_bytes()[:9_000])

@@ -70,7 +70,7 @@ class SmoothTree(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         scores_: score of each number of clusters that was tried first; empty with `n_clusters`.
         linkage_: float64 `[m - 1, 4]`, the tree of m distinct rows or micro-clusters, as in SciPy.
         metric_: `"cosine"` or `"euclidean"`.
-        events_: the changes of clusters by the last `partial_fit`, see
+        changes_: the changes of clusters by the last `partial_fit`, see
             `cluster_jax.clustering.numbering.Event`.
 
     Example:
@@ -123,7 +123,7 @@ class SmoothTree(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         self._state_ = state
         self.n_features_in_ = fitted.known.shape[1]
         self.labels_ = state.ids
-        self.events_ = state.events
+        self.changes_ = state.events
         self.n_clusters_ = len(fitted.ids)
         self.linkage_ = fitted.linkage
         self.metric_ = fitted.smoother.metric

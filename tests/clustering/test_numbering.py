@@ -46,9 +46,9 @@ def test_a_class_that_arrives_is_born_and_the_others_stay():
     model = SmoothTree("euclidean").fit(x)
     before = model.labels_
     assert (model.partial_fit(more).labels_[:120] == before).all()
-    kinds_of = {event.kind for event in model.events_}
+    kinds_of = {event.kind for event in model.changes_}
     assert kinds_of == {"grew", "emerged"}
-    assert [e.id for e in model.events_ if e.kind == "emerged"] == [3]
+    assert [e.id for e in model.changes_ if e.kind == "emerged"] == [3]
     assert adjusted_rand_score(np.concatenate([y, z]), model.labels_) == 1
     assert (model.labels_.dtype, len(model.labels_)) == (np.int64, 147)
     assert (model.predict(np.concatenate([x, more])) == model.labels_).all()
@@ -84,7 +84,7 @@ def test_first_update_of_a_new_model_is_its_fit():
     x, _ = kinds()(30, 30, 30)
     model = SmoothTree("euclidean").partial_fit(x)
     assert (model.labels_ == SmoothTree("euclidean").fit(x).labels_).all()
-    assert [e.kind for e in model.events_] == ["emerged"] * 3
+    assert [e.kind for e in model.changes_] == ["emerged"] * 3
 
 
 def test_rows_of_other_width_are_told():
@@ -122,7 +122,7 @@ def test_rows_of_zeros_alone_come_first():
     assert model.partial_fit(zeros).labels_.tolist() == [0] * 8
     labels = model.partial_fit(np.concatenate([rows, zeros])).labels_
     assert labels.tolist() == [-1] * 8 + [1] * 30 + [-1] * 4
-    assert [(e.kind, e.id) for e in model.events_] == [("disappeared", 0), ("emerged", 1)]
+    assert [(e.kind, e.id) for e in model.changes_] == [("disappeared", 0), ("emerged", 1)]
 
 
 def test_copies_stay_together_and_a_caller_may_reuse_an_array():
@@ -171,10 +171,10 @@ def test_save_keeps_clusters_and_goes_on_as_if_it_had_not_stopped(tmp_path):
     model.save(tmp_path / "model.npz")
     loaded = SmoothTree.load(tmp_path / "model.npz")
     assert (loaded.labels_ == model.labels_).all()
-    assert loaded.events_ == model.events_
+    assert loaded.changes_ == model.changes_
     x, _ = draw(4, 4, 4, 9)
     assert (loaded.partial_fit(x).labels_ == model.partial_fit(x).labels_).all()
-    assert loaded.events_ == model.events_
+    assert loaded.changes_ == model.changes_
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)

@@ -319,7 +319,7 @@ def test_saved_and_loaded(few_and_copies, tmp_path):
     again = SmoothTree.load(tmp_path / "model.npz")
     assert again.get_params() == model.get_params()
     assert again.scores_ == model.scores_
-    others = ("_fit_", "_state_", "scores_", "events_")
+    others = ("_fit_", "_state_", "scores_", "changes_")
     for name in (n for n in vars(model) if n.endswith("_") and n not in others):
         np.testing.assert_array_equal(getattr(model, name), getattr(again, name))
     new = (x[:60] + x[40:100]) / 2
@@ -381,7 +381,7 @@ def test_a_second_fit_leaves_nothing_of_the_first():
     model.fit(other)
     np.testing.assert_array_equal(model.locate(other).labels, model.labels_)
     assert adjusted_rand_score(truth, model.locate(other).labels) == 1
-    assert [event.kind for event in model.events_] == ["emerged"] * 4
+    assert [event.kind for event in model.changes_] == ["emerged"] * 4
 
 
 def test_more_clusters_than_micro_clusters(monkeypatch):
