@@ -213,9 +213,9 @@ def _without_changes_of_mind(
 ) -> Run:
     """Returns a run without those corrections of a file that a later one of its browser changes.
 
-    Rows are where the page has shown them, and clusters have the names that it has shown, if the
-    earlier file has moved or named them, nobody else has done so or changed it since, and the later
-    one wants otherwise.
+    Rows are where the page has shown them, clusters have the names that it has shown, and of copies
+    that one is kept that it has shown as kept, if the earlier file has moved, named or picked them,
+    nobody else has done so or changed it since, and the later one wants otherwise.
 
     Args:
         shown: the state of the page.
@@ -251,7 +251,32 @@ def _without_changes_of_mind(
         if mine is not None and mine != other and mine == run.named.get(label):
             named.pop(label)
             named |= {label: shown.named[label]} if label in shown.named else {}
-    return dataclasses.replace(run, columns=columns, named=named)
+    is_picked = before.columns["kept"] & ~shown.columns["kept"] & ~wanted.columns["kept"]
+    for file in others:
+        is_picked &= ~corrected(shown, file).columns["kept"]
+    run = dataclasses.replace(run, columns=columns, named=named)
+    return _without_picks(shown, run, np.flatnonzero(is_picked & (now >= 0)))
+
+
+def _without_picks(shown: Run, run: Run, rows: NDArray) -> Run:
+    """Returns a run in which of some copies those are kept that an earlier state has kept.
+
+    Args:
+        shown: the earlier state.
+        run: the present state.
+        rows: int `[l]`, rows of `shown` that a person has picked since, and that are there.
+    """
+    now = _places(shown, run)
+    rows = rows[run.columns["kept"][now[rows]]]
+    if not len(rows) or shown.duplicates is None or run.duplicates is None:
+        return run
+    before = duplicates.originals(shown.duplicates, len(shown.columns))[rows]
+    before = before[now[before] >= 0]
+    columns = run.columns.copy()
+    columns["kept"][now[rows]] = False
+    columns["kept"][now[before]] = shown.columns["kept"][before]
+    repeated = duplicates.with_picked(run.duplicates, now[before].tolist())
+    return dataclasses.replace(run, columns=columns, duplicates=repeated)
 
 
 def _targets(wanted: Run, shown: Run, said: Mapping[str, Any]) -> NDArray:

@@ -140,6 +140,34 @@ def test_of_a_set_of_copies_one_is_kept(first):
     assert now.state != run.state, "so that a later file of the page can take it back"
 
 
+def test_a_copy_that_is_kept_by_an_earlier_file_of_the_page_is_taken_back(first):
+    is_first = np.arange(5) % 3 == 0
+    sets, of_first = np.array([0, 0, 0, 1, 1]), np.zeros(5, FACTS)
+    copies = duplicates.Duplicates(
+        np.arange(5), sets, is_first, np.ones(5), None, of_first, is_first
+    )
+    shown = dataclasses.replace(records.read(first), duplicates=copies)
+
+    def applied(run, browser, *rows):
+        said = {"state": shown.state, "browser": browser, "keep": [*rows]}
+        run, now = corrections.carried(shown, run, said)
+        return corrections.with_applied(corrections.corrected(run, now), shown, said)
+
+    def kept(run):
+        return np.flatnonzero(run.duplicates.keep).tolist()
+
+    run = applied(shown, "mine", 2, 4)
+    assert kept(run) == [2, 4]
+    assert kept(applied(run, "mine", 4)) == [0, 4]
+    assert kept(applied(run, "mine", 1)) == [1, 3]
+    assert kept(applied(run, "another")) == [2, 4], "it has said nothing about them"
+    both = applied(applied(run, "another", 4), "mine")
+    assert kept(both) == [0, 4], "somebody else has picked the second one, too"
+    assert np.flatnonzero(both.columns["kept"]).tolist() == [4]
+    again = applied(applied(run, "mine"), "mine", 2)
+    assert kept(again) == [2, 3], "and it may be picked again"
+
+
 def test_what_is_in_no_cluster_cannot_be_right(first):
     run = corrections.corrected(records.read(first), {"wrong": [3]})
     with pytest.raises(InputError, match="that is right must be in a cluster; got 3, in none"):
