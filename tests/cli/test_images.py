@@ -133,6 +133,18 @@ def _exported(run, folder):
     return {name for _, name in found}
 
 
+def _another_number_and_back(photos, out, streamed, capsys):
+    """Another number of groups takes the place of the one before, and an undo goes back."""
+    table, embedding = ((out / name).read_bytes() for name in ("assignments.csv", "embedding.npz"))
+    images.main([str(photos), f"--workdir={out}", "--n-clusters=2", *streamed])
+    said = f"= 3, not 2: they are replaced\n`cluster-jax update --workdir={out} --undo` brings"
+    assert said in capsys.readouterr().out
+    assert len({row["cluster"] for row in toy.table(out)}) == 2
+    assert (out / "embedding.npz").read_bytes() == embedding, "not made again"
+    update.main([f"--workdir={out}", "--undo"])
+    assert (out / "assignments.csv").read_bytes() == table
+
+
 def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, refused, monkeypatch):
     opened = []
     monkeypatch.setattr(images.webbrowser, "open", opened.append)
@@ -179,15 +191,7 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, refused, m
     assert "striped" in said.partition("They are called ")[2].partition(".")[0].split(", ")
     assert f"\nReport with your corrections: {out}/report.html\n" in said
     (photos / "000.png").unlink()
-    # Another number of groups takes the place of this one, and an undo goes back.
-    table, embedding = ((out / name).read_bytes() for name in ("assignments.csv", "embedding.npz"))
-    images.main([str(photos), f"--workdir={out}", "--n-clusters=2", *streamed])
-    said = f"= 3, not 2: they are replaced\n`cluster-jax update --workdir={out} --undo` brings"
-    assert said in capsys.readouterr().out
-    assert len({row["cluster"] for row in toy.table(out)}) == 2
-    assert (out / "embedding.npz").read_bytes() == embedding, "not made again"
-    update.main([f"--workdir={out}", "--undo"])
-    assert (out / "assignments.csv").read_bytes() == table
+    _another_number_and_back(photos, out, streamed, capsys)
     shown = (out / "report.html").read_text()
     # A photo that is gone stays in the report until an update.
     (photos / "00.png").unlink()
