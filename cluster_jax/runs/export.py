@@ -228,6 +228,9 @@ def told(made: Exported, folder: os.PathLike | str) -> str:
     if made.without_times:
         files = counted(made.without_times, "file has", "files have")
         lines.append(f"{files} the content alone: the drive refuses times and permissions")
+    if made.kept:
+        stay = counted(made.kept, "earlier copy stays", "earlier copies stay")
+        lines.append(f"{stay}, of photos that are not exported now, and may be the last")
     return "\n".join(lines)
 
 

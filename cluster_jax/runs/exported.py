@@ -40,10 +40,17 @@ class Item(NamedTuple):
 
 
 class Exported(NamedTuple):
-    """What an export has made: the number of folders, and of files without their times."""
+    """What an export has made.
+
+    Attributes:
+        folders: number of folders.
+        without_times: number of files without the times of their sources.
+        kept: number of copies of an earlier export that stay, see `write`.
+    """
 
     folders: int
     without_times: int
+    kept: int = 0
 
 
 def earlier(workdir: epath.PathLike | None, folder: pathlib.Path) -> dict[str, Any]:
@@ -73,8 +80,8 @@ def write(
 ) -> Exported:
     """Writes files in place of those of an earlier export; all else in the folder stays.
 
-    A file that was changed since it was made stays, too. If an error occurs, an earlier export is
-    as it was.
+    A file that was changed since it was made stays, too, and so does a copy of what is not among
+    these files: it may be the last one. If an error occurs, an earlier export is as it was.
 
     Args:
         folder: where; it is made if it does not exist.
@@ -90,6 +97,7 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     before = earlier(workdir, folder)
     own = {name: made for name, made in before.items() if _is_as_made(folder / name, made)}
+    kept = {name: own.pop(name) for name in _of_others(own, items)}
     used = collections.defaultdict[str, set[str]](set)
     for place in sorted({item.place for item in items}):
         if os.path.lexists(folder / place) and not (folder / place).is_dir():
@@ -105,13 +113,24 @@ def write(
             name = f"{item.place}/{unused(*os.path.splitext(item.name), used[item.place])}"
             made[name], has_times = _put(item, by, folder / _NEW / name)
             without_times += not has_times
-        _record(workdir, folder, {**own, **made})
+        _record(workdir, folder, {**kept, **own, **made})
     except BaseException:
         shutil.rmtree(folder / _NEW, ignore_errors=True)
         raise
     _replace(folder, own, made)
-    _record(workdir, folder, made)
-    return Exported(len({item.place for item in items}), without_times)
+    _record(workdir, folder, {**kept, **made})
+    return Exported(len({item.place for item in items}), without_times, len(kept))
+
+
+def _of_others(own: Mapping[str, Any], items: Sequence[Item]) -> list[str]:
+    """Returns the copies of an earlier export of which no item is the source or has the content."""
+    sources = {str(item.file) for item in items if item.file is not None}
+    copies = [name for name, made in own.items() if "sha256" in made]
+    copies = [name for name in copies if own[name].get("source") not in sources]
+    if not copies:
+        return []
+    digests = {hashlib.sha256(item.read()).hexdigest() for item in items}
+    return [name for name in copies if own[name]["sha256"] not in digests]
 
 
 def _replace(folder: pathlib.Path, own: Mapping[str, Any], made: Mapping[str, Any]) -> None:
@@ -158,9 +177,10 @@ def _put(item: Item, by: str, target: pathlib.Path) -> tuple[dict[str, Any], boo
             pass
     content = item.read()
     target.write_bytes(content)
-    made = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    made: dict[str, Any] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     try:
         if item.file is not None:
+            made["source"] = str(item.file)
             shutil.copystat(item.file, target)
     except OSError:  # Some drives refuse modes and times.
         return made, False

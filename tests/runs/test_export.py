@@ -211,6 +211,34 @@ def test_an_earlier_export_is_replaced_and_all_else_stays(photos, tmp_path, monk
     ]  # fmt: skip
 
 
+def test_the_last_copy_of_a_photo_stays(photos, tmp_path):
+    """Of a photo that is away or gone; one that has moved or got a tag leaves no second copy."""
+    root, sources = photos
+    out, run = tmp_path / "out", tmp_path / "run"
+    run.mkdir()
+    write(out, photos, np.array([0, 0, 1, 1, 1]), by="copy", run=run)
+    (root / "a" / "1.jpg").unlink()
+    (root / "b" / "1_2.jpg").rename(root / "c" / "moved.jpg")
+    (root / "c" / "2.jpg").write_text("c/2.jpg, with a title")
+    left = (root, ("b/1.jpg", "c/moved.jpg", "b/1.JPG", "c/2.jpg"))
+    for by in ("copy", "link", "copy"):
+        made = write(out, left, np.array([0, 1, 1, 0]), by=by, run=run)
+        assert made.kept == 1
+        assert "\n1 earlier copy stays, of photos that are not exported now" in export.told(made, out)
+        assert _tree(out) == {
+            "cluster_00/1.jpg": "a/1.jpg",
+            "cluster_00/1_2.jpg": "b/1.jpg",
+            "cluster_00/2.jpg": "c/2.jpg, with a title",
+            "cluster_01/moved.jpg": "b/1_2.jpg",
+            "cluster_01/1.JPG": "b/1.JPG",
+        }
+    # It is back, and its copy is replaced again; a link to what is gone is no copy.
+    (root / "a" / "1.jpg").write_text("a/1.jpg")
+    assert write(out, (root, ("a/1.jpg", *left[1])), by="link", run=run).kept == 0
+    assert write(out, (root, ("b/1.jpg",)), np.zeros(1, int), by="copy", run=run).kept == 0
+    assert _tree(out) == {"cluster_00/1.jpg": "b/1.jpg"}
+
+
 def test_a_drive_that_refuses_links_times_and_modes(photos, tmp_path, monkeypatch):
     def refuse(path, *arguments, **options):
         raise PermissionError(1, "Operation not permitted", str(path))
