@@ -1,7 +1,7 @@
 """The data of a report, and the colors and names of its clusters."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,6 +86,7 @@ class ReportData(NamedTuple):
         duplicates: groups of equal or nearly equal images, at least one; or None.
         features: float `[n, c]`, whose Euclidean distances say which images are alike; or None.
         names: number of a cluster, as text -> its name, of those that a person has named.
+        settled: clusters that a person has named, merged or made.
         state: identifier of the run's state, for a file of corrections; "": none can be applied.
         facts: `[n]` of `data.images.FACTS`, of the files of the images; or None.
         command: the command that applies a saved file of corrections, whose name the page puts
@@ -108,6 +109,7 @@ class ReportData(NamedTuple):
     duplicates: Shown | None = None
     features: NDArray | None = None
     names: Mapping[str, str] = {}
+    settled: Collection[int] = ()
     state: str = ""
     facts: NDArray | None = None
     command: str | None = None
@@ -225,7 +227,7 @@ def evenly_spaced(n: int, limit: int) -> NDArray:
 
 
 def parts_of_clusters(
-    features: NDArray, clusters: Sequence[Cluster]
+    features: NDArray, clusters: Sequence[Cluster], settled: Collection[int] = ()
 ) -> tuple[NDArray, dict[int, list[list[int]]], list[int]]:
     """Returns the parts of each cluster, by which a person may split it, of Ward's tree.
 
@@ -236,6 +238,7 @@ def parts_of_clusters(
     Args:
         features: float `[n, c]`, whose Euclidean distances say which points are alike.
         clusters: the clusters; the one of points in none and those of one point have one part.
+        settled: clusters that a person knows, about which is asked last.
 
     Returns:
         The part of each point, int64 `[n]`, 0 to `MAX_PARTS` - 1, and of each cluster with several
@@ -259,7 +262,8 @@ def parts_of_clusters(
         parts[cluster.members] = nearest
         if len(linkage) > 1 and min(np.bincount(_cut(linkage, 2)[0])) >= MIN_KIND:
             steps[cluster.id] = linkage[-1, 2] / max(linkage[-2, 2], 1e-12)
-    return parts, merges, sorted(steps, key=lambda i: -steps[i])[:MAX_ASKED]
+    asked = sorted(steps, key=lambda cluster: (cluster in settled, -steps[cluster]))
+    return parts, merges, asked[:MAX_ASKED]
 
 
 def _cut(linkage: NDArray, n_parts: int) -> tuple[NDArray, list[list[int]]]:

@@ -94,7 +94,7 @@ def build_map(
     columns = _columns(data)
     merges, asked = dict[int, list[list[int]]](), list[int]()
     if data.features is not None:
-        columns["part"], merges, asked = parts_of_clusters(data.features, clusters)
+        columns["part"], merges, asked = parts_of_clusters(data.features, clusters, data.settled)
     taken = None
     for title, rows in shown.items():
         columns[title] = np.full(len(data.clustering.points), -1)

@@ -239,6 +239,7 @@ def report_data(run: Run) -> ReportData:
         duplicates=repeated,
         features=run.likeness,
         names={str(cluster): name for cluster, name in run.named.items()},
+        settled=run.held,
         state=run.state,
         is_decided=run.columns["decided"][rows],
         facts=None if run.facts is None or not run.is_of_images else run.facts[rows],

@@ -738,6 +738,8 @@ def test_parts_of_clusters_are_those_of_the_cut_of_wards_tree(monkeypatch):
     parts, merges, asked = report_data.parts_of_clusters(features, clusters)
     assert set(merges) == {3, 5}
     assert sorted(asked) == [3, 5]
+    for known in asked:  # What a person has named or merged is asked about last.
+        assert report_data.parts_of_clusters(features, clusters, {known})[2][-1] == known
     assert not parts[np.isin(labels, [-1, 9])].any()
     for cluster in (3, 5):
         ours = parts[labels == cluster]

@@ -213,7 +213,7 @@ def test_an_earlier_export_is_replaced_and_all_else_stays(photos, tmp_path, monk
 
 def test_the_last_copy_of_a_photo_stays(photos, tmp_path):
     """Of a photo that is away or gone; one that has moved or got a tag leaves no second copy."""
-    root, sources = photos
+    root, _ = photos
     out, run = tmp_path / "out", tmp_path / "run"
     run.mkdir()
     write(out, photos, np.array([0, 0, 1, 1, 1]), by="copy", run=run)
@@ -224,7 +224,7 @@ def test_the_last_copy_of_a_photo_stays(photos, tmp_path):
     for by in ("copy", "link", "copy"):
         made = write(out, left, np.array([0, 1, 1, 0]), by=by, run=run)
         assert made.kept == 1
-        assert "\n1 earlier copy stays, of photos that are not exported now" in export.told(made, out)
+        assert "\n1 earlier copy stays, of photos that are not exported" in export.told(made, out)
         assert _tree(out) == {
             "cluster_00/1.jpg": "a/1.jpg",
             "cluster_00/1_2.jpg": "b/1.jpg",
