@@ -210,8 +210,7 @@ def _numbered(
         next_id = after.next_label + state.next_id
         ids = np.where(state.ids == NO_CLUSTER, NO_CLUSTER, state.ids + after.next_label)
         return state._replace(ids=ids, next_id=next_id), after.held, decided
-    labels = after.labels.copy()
-    labels[n_old:] = numbering.NEW
+    labels, follows = _with_copies(after, rows, n_old, step.originals)
     known = numbering.State(
         labels[rows],
         after.columns["since"][rows],
@@ -219,7 +218,7 @@ def _numbered(
         after.next_label,
         after.updates,
     )
-    is_fixed = (decided | np.isin(labels, list(after.held)))[rows]
+    is_fixed = (decided | follows | np.isin(labels, list(after.held)))[rows]
     if step.numbers == "kept" and clustering.tree is not None:
         n_known = int(np.searchsorted(rows, n_old))
         return _kept(known, n_known, x, clustering.tree, is_fixed, step), after.held, decided
@@ -229,10 +228,43 @@ def _numbered(
     earlier = after.columns["earlier"][rows]
     state = state._replace(ids=_returned(state.ids, earlier, after.next_label))
     alive = np.unique(state.ids)
-    stays = decided & ((labels == NO_CLUSTER) | np.isin(labels, alive))
+    stays = (decided | follows) & ((labels == NO_CLUSTER) | np.isin(labels, alive))
     ids = np.where(stays[rows], labels[rows], state.ids)
     held = after.held.union(after.named).intersection(alive.tolist())
-    return state._replace(ids=ids), held, stays
+    return state._replace(ids=ids), held, decided & stays
+
+
+def _with_copies(
+    after: Run, rows: NDArray, n_old: int, originals: NDArray | None
+) -> tuple[NDArray, NDArray]:
+    """Returns the clusters of all rows before the fit, and which of them follow a decided copy.
+
+    A new copy of a row that a person has decided gets the cluster of that row, or none, as in
+    `Run.place`. An old copy follows it as long as both are in one cluster.
+
+    Args:
+        after: see `next_state`.
+        rows: int `[m]`, ascending, the rows that were clustered.
+        n_old: number of rows of `after` that are old; new ones have the cluster `numbering.NEW`.
+        originals: see `Step`.
+
+    Returns:
+        int64 `[n]` and bool `[n]`.
+    """
+    labels = after.labels.copy()
+    labels[n_old:] = numbering.NEW
+    follows = np.zeros(len(labels), bool)
+    if originals is None:
+        return labels, follows
+    decided = after.columns["decided"]
+    for original in np.unique(originals[decided[rows]]).tolist():
+        copies = rows[originals == original]
+        wanted = np.unique(labels[copies[decided[copies]]])
+        if len(wanted) == 1:  # Else a person has parted the copies.
+            copies = copies[~decided[copies]]
+            copies = copies[(labels[copies] == numbering.NEW) | (labels[copies] == wanted)]
+            labels[copies], follows[copies] = wanted, True
+    return labels, follows
 
 
 def _returned(ids: NDArray, earlier: NDArray, next_label: int) -> NDArray:

@@ -273,3 +273,28 @@ def test_copies_count_once_in_each_fit(tmp_path):
     again = records.read(run)
     assert again.labels.tolist() == first.labels.tolist()
     assert again.results["metrics"]["tree"] == first.results["metrics"]["tree"]
+
+
+@pytest.mark.usefixtures("one_device", "shallow_lite")
+@pytest.mark.filterwarnings("ignore:n_jobs value:UserWarning")
+def test_a_copy_goes_where_a_person_has_put_its_photo(tmp_path):
+    """One photo is in no group, and another one has been moved: smaller copies of both come."""
+    photos, run = tmp_path / "photos", tmp_path / "run"
+    pixels = toy.images(40, channels=3)[0].repeat(6, axis=1).repeat(6, axis=2)
+    toy.save(photos, pixels)
+    quick = ("data.image_size=32", "eval.batch_size=16", "eval.reduce=pca", "eval.n_clusters=3")
+    flags = [f"--workdir={run}", *(f"--config.{key}" for key in quick), "--report=no", "--quiet"]
+    images.main([str(photos), *flags])
+    first = records.read(run)
+    wrong, moved = 5, 9
+    other = int((first.labels[moved] + 1) % 3)
+    corrected(run, wrong=[wrong], labels={str(moved): other})
+    for row in (wrong, moved):
+        small = Image.fromarray(pixels[row]).resize((40, 40), Image.Resampling.LANCZOS)
+        small.save(photos / f"small-{row}.png")
+    for flag in ("--quiet", "--refit"):
+        update.main([f"--workdir={run}", flag, "--report=no", "--quiet"])
+        after = records.read(run)
+        where = dict(zip(after.names, after.labels.tolist(), strict=True))
+        assert (where[f"small-{wrong}.png"], where[f"small-{moved}.png"]) == (-1, other)
+        assert after.columns["decided"].sum() == 2, "a person has said nothing about the copies"
