@@ -40,6 +40,7 @@ def render(data: ReportData) -> str:
         tree = tree_record(data.linkage, real)
     record: dict[str, Any] = {
         "state": data.state,
+        "applied": data.applied,
         "words": {"point": data.noun, "cluster": data.group},
         "map": report_map.build_map(data, clusters, doubts, changed, questions(data, doubts)),
         "tree": tree,

@@ -88,6 +88,8 @@ class ReportData(NamedTuple):
         names: number of a cluster, as text -> its name, of those that a person has named.
         settled: clusters that a person has named, merged or made.
         state: identifier of the run's state, for a file of corrections; "": none can be applied.
+        applied: the files of corrections that are in the run, each as the state of its page, a
+            blank, and its browser.
         facts: `[n]` of `data.images.FACTS`, of the files of the images; or None.
         command: the command that applies a saved file of corrections, whose name the page puts
             behind the last "="; or None.
@@ -111,6 +113,7 @@ class ReportData(NamedTuple):
     names: Mapping[str, str] = {}
     settled: Collection[int] = ()
     state: str = ""
+    applied: tuple[str, ...] = ()
     facts: NDArray | None = None
     command: str | None = None
     changes: Changes | None = None

@@ -241,6 +241,9 @@ def report_data(run: Run) -> ReportData:
         names={str(cluster): name for cluster, name in run.named.items()},
         settled=run.held,
         state=run.state,
+        applied=tuple(
+            f"{state} {browser}" for state, page in run.pages.items() for browser in page["files"]
+        ),
         is_decided=run.columns["decided"][rows],
         facts=None if run.facts is None or not run.is_of_images else run.facts[rows],
         command=correction_command(run.workdir),

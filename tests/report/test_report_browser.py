@@ -600,11 +600,12 @@ def test_what_was_not_saved_is_offered_again_when_the_run_has_moved_on(tmp_path)
     """
     data = decided()
     typical = in_order(data, 4)[:2]
-    run(tmp_path, data, steps)
+    browser = json.loads(run(tmp_path, data, steps)["downloads"][0])["browser"]
     # The order is turned around, group 0 is group 7 now, and the two others are one.
     labels = np.where(CLUSTERS == 0, 7, 3)
     later = make(labels[::-1], sources=sources()[::-1], state="ba9876543210")
-    later = later._replace(names={"3": "saved"})
+    applied = [f"{data.state} {browser}"]
+    later = later._replace(names={"3": "saved"}, applied=applied)
     steps = """
       found.said = $("said").textContent;
       found.titles = titles();
@@ -624,8 +625,40 @@ def test_what_was_not_saved_is_offered_again_when_the_run_has_moved_on(tmp_path)
     said = json.loads(found["downloads"][0])
     assert said["names"] == {"7": "not saved"}, "the name that was saved is no step any more"
     assert said["labels"] == {str(67 - typical[0]): "n1"}
+    applied.append(f"{later.state} {browser}")
     found = run(tmp_path, later._replace(state="cccccccccccc"), steps.replace('$("save', "0; //"))
     assert found["said"] == "", "what is saved is not offered again"
+
+
+def test_what_was_saved_and_refused_is_offered_again(tmp_path):
+    """Or was never applied: with what was decided after it was saved, as the run has neither."""
+    steps = """
+      type(2, "two");
+      tile(4, 0).click();
+      choose($("view-move"), "0");
+      $("view").close();
+      $("save-corrections").click();
+      type(4, "four");
+    """
+    data = decided()
+    first = in_order(data, 4)[0]
+    browser = json.loads(run(tmp_path, data, steps)["downloads"][0])["browser"]
+    steps = """
+      found.said = $("said").textContent;
+      found.titles = titles();
+      $("save-corrections").click();
+    """
+    # Another one's file was applied, by which group 2 has another number.
+    later = make(np.where(CLUSTERS == 2, 7, CLUSTERS), sources=sources(), state="ba9876543210")
+    later = later._replace(applied=(f"{data.state} another",))
+    found = run(tmp_path, later, steps)
+    assert found["said"] == "What you had not applied when the run changed is here again."
+    assert sorted(found["titles"]) == ["Group 0", "four", "two"]
+    said = json.loads(found["downloads"][0])
+    assert said["names"] == {"4": "four", "7": "two"}
+    assert said["labels"] == {str(first): 0}
+    later = later._replace(state="cccccccccccc", applied=(f"{later.state} {browser}",))
+    assert run(tmp_path, later, steps.replace('$("save', "0; //"))["said"] == ""
 
 
 def test_a_name_that_another_group_has_is_asked_about(tmp_path):

@@ -28,13 +28,12 @@ function identity(point) {
 
 const groupsOf = ({ to, group, into }) => [to, group, into].filter((id) => id !== undefined && id !== NONE);
 
-// The photos and groups that unsaved steps are about. The groups are those after the steps that are saved.
-function evidence() {
-  const unsaved = steps.filter((step) => !step.isSaved);
-  const now = decided(steps.filter((step) => step.isSaved));
-  const wanted = new Map(unsaved.flatMap(groupsOf).map((id) => [rootOf(id, now), []]));
+// The photos and groups that some steps are about. The groups are those after all other steps.
+function evidence(open) {
+  const now = decided(steps.filter((step) => !open.includes(step)));
+  const wanted = new Map(open.flatMap(groupsOf).map((id) => [rootOf(id, now), []]));
   if (wanted.size) for (const point of everyPoint) wanted.get(rootOf(now.moved.get(point) ?? found[point], now))?.push(point);
-  const rows = unsaved.flatMap((step) => step.rows ?? (step.kind === "keep" ? [step.row] : []));
+  const rows = open.flatMap((step) => step.rows ?? (step.kind === "keep" ? [step.row] : []));
   const known = [...wanted].filter(([, points]) => points.length);
   return {
     photos: Object.fromEntries(rows.map((row) => [row, pointOf.has(row) ? identity(pointOf.get(row)) : ""])),
@@ -44,8 +43,10 @@ function evidence() {
 
 function store() {
   const put = (more) => localStorage.setItem(storageKey, JSON.stringify({ page: location.pathname, at: Date.now(), steps, ...more }));
+  const unsaved = steps.filter((step) => !step.isSaved);
+  const all = () => (unsaved.length < steps.length ? evidence(steps) : undefined);
   inStorage(() => {
-    try { put(evidence()); } catch { put({}); } // without what lets the next page know the photos, there is more room
+    try { put({ ...evidence(unsaved), all: all() }); } catch { put({}); } // without what lets the next page know the photos, there is more room
   });
 }
 
@@ -54,12 +55,17 @@ function stored(key) {
   return Array.isArray(value) ? { steps: value } : value;
 }
 
-// What the page of another state of this run has stored last, and no page has taken over; null for nothing
+// What the page of another state of this run has stored last, and no page has taken over; null for nothing. Saved steps are
+// in the run if it has applied the file.
 function earlier() {
   const keys = Object.keys(localStorage).filter((key) => key.startsWith("cluster_jax ") && key !== storageKey);
   const kept = keys.map((key) => ({ key, ...stored(key) })).filter(({ page, isCarried }) => page === location.pathname && !isCarried);
   const last = kept.sort((one, other) => other.at - one.at)[0];
-  return last?.steps.some((step) => !step.isSaved) ? last : null;
+  const isApplied = report.applied.includes(`${last?.key.slice("cluster_jax ".length)} ${browser}`);
+  if (!isApplied && last?.steps.some((step) => step.isSaved)) {
+    return { ...last, ...last.all, done: "applied", steps: last.steps.map((step) => ({ ...step, isSaved: false })) };
+  }
+  return last?.steps.some((step) => !step.isSaved) ? { ...last, done: "saved" } : null;
 }
 
 // The steps that an earlier page has not saved as steps of this one, and those that suit it no longer. What holds by now
@@ -111,12 +117,12 @@ function recall() {
   let said = steps.length ? "The corrections of your last visit are here again." : "";
   const before = !steps.length || own.isCarried ? inStorage(earlier) : null;
   if (before) {
-    const { key, ...rest } = before;
+    const { key, done, ...rest } = before;
     const { steps: again, lost } = carried(rest);
     steps = again;
     inStorage(() => localStorage.setItem(key, JSON.stringify({ ...rest, isCarried: true })));
-    const not = lost.length ? `Not saved, and not to be had again as the run has changed: ${lost.join(" ")}` : "";
-    said = [again.length ? "What you had not saved when the run changed is here again." : "", not].filter(Boolean).join(" ");
+    const not = lost.length ? `Not ${done}, and not to be had again as the run has changed: ${lost.join(" ")}` : "";
+    said = [again.length ? `What you had not ${done} when the run changed is here again.` : "", not].filter(Boolean).join(" ");
   }
   refresh(said);
 }
