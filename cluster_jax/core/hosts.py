@@ -203,7 +203,9 @@ def placed(rows: NDArray | Spread, mesh: Mesh) -> Array:
     def of_device(index: Any) -> NDArray:
         low, high, _ = index[0].indices(local * mesh.size)
         part = rows[slice(min(low, n), min(high, n))]
-        return np.pad(part, ((0, high - low - len(part)), (0, 0)))
+        missing = high - low - len(part)
+        # Many rows are not copied without need.
+        return np.pad(part, ((0, missing), (0, 0))) if missing else part
 
     sharding = NamedSharding(mesh, PartitionSpec(*mesh.axis_names))
     return jax.make_array_from_callback((local * mesh.size, d), sharding, of_device)

@@ -42,7 +42,7 @@ def test_arrays_are_sent_in_blocks_as_they_are(monkeypatch):
     assert max(sent) == 256
 
 
-@pytest.mark.parametrize(("n", "devices"), [(61, 4), (5, 4), (1, 3)])
+@pytest.mark.parametrize(("n", "devices"), [(61, 4), (60, 4), (5, 4), (1, 3)])
 def test_each_device_has_its_rows_and_all_may_ask_for_others(rows, n, devices):
     rows = rows[:n]
     spread = hosts.Spread(rows, _mesh(devices))
