@@ -191,21 +191,30 @@ def _matched(known: Sequence[Any], now: Sequence[Any]) -> NDArray:
     return np.array([comparison[key].pop() if comparison[key] else -1 for key in known], np.int64)
 
 
-def _confirm(run: Run, gone: int, confirmed: bool, do: str) -> None:
-    """Raises an `InputError` if more than half of a run would leave and nobody has confirmed it.
+def _confirm(run: Run, gone: int, confirmed: bool, do: str, changed: int = 0) -> None:
+    """Raises an `InputError` if more than half of a run would leave or change without a yes.
 
     Args:
         run: the run before the update.
         gone: number of its rows that would leave.
-        confirmed: whether somebody has confirmed that so many leave.
-        do: advice for the message: what to do if they are not meant to leave.
+        confirmed: whether somebody has confirmed that so many leave or change.
+        do: advice for the message: what to do if they are not meant to.
+        changed: number of its rows that would stay with another vector.
     """
-    if 2 * gone > len(run.columns) and not confirmed:
+    if 2 * (gone + changed) <= len(run.columns) or confirmed:
+        return
+    rows = f"of the {counted(len(run.columns), run.words[0])} of {run.workdir}"
+    yes = "by --yes (in Python confirmed=True)"
+    if not changed:
         raise InputError(
-            f"{gone:,} of the {counted(len(run.columns), run.words[0])} of {run.workdir} are gone "
-            f"or have changed: {do}, or confirm that they leave, with what was decided about them, "
-            "by --yes (in Python confirmed=True)"
+            f"{gone:,} {rows} are gone or have changed: {do}, or confirm that they leave, with "
+            f"what was decided about them, {yes}"
         )
+    left = f", and {gone:,} {'is' if gone == 1 else 'are'} gone" if gone else ""
+    raise InputError(
+        f"{changed:,} {rows} have another vector under the same id{left}: {do}, or confirm {yes} "
+        "that they have changed; what was decided about rows that are there stays"
+    )
 
 
 def update_photos(
@@ -525,7 +534,8 @@ def update_rows(
             asked = set(comparison.names or ())
             is_kept |= np.array([name not in asked for name in names], bool)
         do = "give the file that has all rows, or --add for new ones"
-        _confirm(before, int((~is_kept | comparison.changed).sum()), confirmed, do)
+        counts = [int(rows.sum()) for rows in (~is_kept, is_kept & comparison.changed)]
+        _confirm(before, counts[0], confirmed, do, counts[1])
         after, old = comparison.joined(is_kept)
         order = np.arange(len(after.columns))
         if not add and table is not None:

@@ -272,7 +272,8 @@ def test_ids_that_are_numbers_have_one_form(tmp_path, monkeypatch, capsys, refus
     # Vectors of another network: all rows are others, and that is asked about.
     write("third.parquet", list(range(70)), x[:70] + 1)
     said = refused(update.main, "--workdir=out", "--features=third.parquet")
-    assert "71 of the 71 rows of out are gone or have changed" in said
+    assert "70 of the 71 rows of out have another vector under the same id, and 1 is gone" in said
+    assert "what was decided about rows that are there stays" in said
 
 
 def test_rows_of_zeros_are_in_no_cluster(tmp_path, monkeypatch, capsys):
