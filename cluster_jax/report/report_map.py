@@ -188,6 +188,8 @@ def _columns(data: ReportData) -> dict[str, NDArray]:
     if data.facts is not None:
         columns |= {"width": data.facts["width"], "height": data.facts["height"]}
         columns["bytes"] = np.minimum(data.facts["bytes"], np.iinfo(np.int32).max)
+        # Enough of what a picture shows to know it again on another page.
+        columns["digest"] = np.ascontiguousarray(data.facts["digest"][:, :4]).view("<i4")[:, 0]
     if data.clustering.membership is not None:
         names = ("probability", "second_cluster", "second_probability")
         columns |= dict(zip(names, data.clustering.membership[1:], strict=True))

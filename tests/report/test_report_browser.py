@@ -640,7 +640,9 @@ def test_what_was_saved_and_refused_is_offered_again(tmp_path):
       $("save-corrections").click();
       type(4, "four");
     """
-    data = decided()
+    facts = np.zeros(68, FACTS)
+    facts["digest"] = np.arange(68)[:, None] + 5
+    data = decided()._replace(facts=facts)
     first = in_order(data, 4)[0]
     browser = json.loads(run(tmp_path, data, steps)["downloads"][0])["browser"]
     steps = """
@@ -648,9 +650,10 @@ def test_what_was_saved_and_refused_is_offered_again(tmp_path):
       found.titles = titles();
       $("save-corrections").click();
     """
-    # Another one's file was applied, by which group 2 has another number.
-    later = make(np.where(CLUSTERS == 2, 7, CLUSTERS), sources=sources(), state="ba9876543210")
-    later = later._replace(applied=(f"{data.state} another",))
+    # Another one's file was applied, by which group 2 has another number, and files have moved.
+    moved = tuple(f"photos/{name}" for name in sources())
+    later = make(np.where(CLUSTERS == 2, 7, CLUSTERS), sources=moved, state="ba9876543210")
+    later = later._replace(applied=(f"{data.state} another",), facts=facts)
     found = run(tmp_path, later, steps)
     assert found["said"] == "What you had not applied when the run changed is here again."
     assert sorted(found["titles"]) == ["Group 0", "four", "two"]

@@ -20,10 +20,10 @@ const browser = (() => {
   return inStorage(() => localStorage.getItem(key) ?? (localStorage.setItem(key, fresh), fresh)) ?? fresh;
 })();
 
-// What tells a photo from all others, also on another page; "" if only its number does
+// What tells a photo from all others, also on another page and under another name; "" if only its number does
 function identity(point) {
-  if (!map.names || /^row \d+$/.test(nameOf(point))) return "";
-  return about.bytes ? [nameOf(point), about.width[point], about.height[point], about.bytes[point]].join("|") : nameOf(point);
+  if (about.digest?.[point]) return [about.digest[point], about.width[point], about.height[point]].join("|");
+  return map.names && !/^row \d+$/.test(nameOf(point)) ? nameOf(point) : "";
 }
 
 const groupsOf = ({ to, group, into }) => [to, group, into].filter((id) => id !== undefined && id !== NONE);
