@@ -376,8 +376,8 @@ def test_script_finds_what_it_asks_for():
     assert {"plot-map", "card", "tree-line", "view", "selection", "step-template"} < requested
     # No duplicates and no doubts.
     assert requested - ids == {"duplicate-groups", "doubts", "kinds", "kinds-asked"}
-    assert set(page.record) == {"state", "words", "map", "tree", "duplicates"}
-    assert set(re.findall(r"report\.(\w+)", script)) == {"state", "duplicates"}
+    assert set(page.record) == {"state", "applied", "words", "map", "tree", "duplicates"}
+    assert set(re.findall(r"report\.(\w+)", script)) == {"state", "applied", "duplicates"}
     assert set(re.findall(r"\btree\.(\w+)", script)) == set(page.record["tree"])
     chart = page.record["map"]
     assert set(re.findall(r"\bmap\.(\w+)", script)) == set(chart)
@@ -390,6 +390,7 @@ def test_script_finds_what_it_asks_for():
         "width",
         "height",
         "bytes",
+        "digest",
     }
     assert asked - set(chart["columns"]) == optional
     assert set(chart["columns"]) <= asked
