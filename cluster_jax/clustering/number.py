@@ -28,9 +28,11 @@ neighbors). Then:
    rows split, the parts of all replace them, and so on.
 6. Verdict (`_divided`, `_judged`). A cluster that has parts that are apart, by `separation`, is
    replaced by them, as long as there are such clusters. The answer is clear if all clusters are
-   then apart, by the same test; with the cosine they must be apart by the Euclidean distance, too,
-   since the directions of one long Gaussian are two clusters. It is one cluster if there is one,
-   with the cosine only if there are no parts by the Euclidean distance.
+   then apart, by the same test, and the test denies that any of them has two parts: it needs eight
+   rows to say that parts are apart, and does not deny it where there are six or seven. With the
+   cosine they must be apart by the Euclidean distance, too, since the directions of one long
+   Gaussian are two clusters. It is one cluster if there is one, with the cosine only if there are
+   no parts by the Euclidean distance.
 7. Best guess (`_is_too_many`), of an answer that is not clear. If less than 75 % of the clusters,
    and of the rows, are apart, it is that of step 5. More than 12 clusters must have 14 rows on
    average, and a silhouette that exceeds that of as many clusters of rows whose columns are
@@ -131,10 +133,10 @@ def find(x: NDArray, rows: Smoother, rng: np.random.Generator) -> Found:
     is_curved = np.isinf(gap)
     if labels.any() and not is_curved:
         labels = _with_levels(x, rows, labels, rng)
-    divided = _divided(x, rows.metric, labels)
+    divided, is_sure = _divided(x, rows.metric, labels)
     share, verdict = _judged(x, rows, divided, is_curved)
     if verdict != UNCLEAR:
-        return Found(divided, gap, verdict, scores)
+        return Found(divided, gap, verdict if is_sure else UNCLEAR, scores)
     is_guess = share < MOST_APART and not is_curved
     guess = labels if is_guess else divided
     if _is_too_many(x, rows, guess, is_curved, rng):
@@ -151,22 +153,30 @@ def _with_levels(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Gen
     return labels
 
 
-def _divided(x: NDArray, metric: str, labels: NDArray) -> NDArray:
-    """Returns labels in which clusters are replaced by their parts, while they have any."""
+def _divided(x: NDArray, metric: str, labels: NDArray) -> tuple[NDArray, bool]:
+    """Returns labels in which clusters are replaced by their parts, while they have any.
+
+    The second result is whether the rows suffice to say that no cluster has parts.
+    """
     labels = labels.copy()
     waiting = tree.members(labels)
+    is_sure = True
     while waiting:
         own = waiting.pop()
-        parts = _parts(x[own], metric)
+        parts, may_have_parts = _parts(x[own], metric)
+        is_sure &= not may_have_parts
         if parts.any():
             # Part 0 keeps the label of the cluster.
             labels[own] = np.where(parts > 0, labels.max() + parts, labels[own])
             waiting += [own[part] for part in tree.members(parts)]
-    return labels
+    return labels, is_sure
 
 
-def _parts(x: NDArray, metric: str) -> NDArray:
+def _parts(x: NDArray, metric: str) -> tuple[NDArray, bool]:
     """Returns the parts of a cluster that are apart, int64 `[m]`; all 0 if there are none.
+
+    The second result is whether there may be two parts nevertheless: rows are rare between them,
+    but only six or seven rows at one end say so.
 
     Args:
         x: `[m, d]`, the features of the rows of the cluster.
@@ -174,16 +184,17 @@ def _parts(x: NDArray, metric: str) -> NDArray:
     """
     whole = np.zeros(len(x), np.int64)
     if len(x) < 2 * MIN_ROWS:
-        return whole
+        return whole, False
     rows = smooth.fit(x, metric)
     linkage = tree.ward(rows.smooth)
+    # Both halves of a ring would be apart as a whole.
+    joined = functools.partial(separation.joined, x, rows, is_curved=_is_flat(rows))
     for k in _PART_NUMBERS:
-        parts = _partition(rows, linkage, k)
-        # Both halves of a ring would be apart as a whole.
-        parts = separation.joined(x, rows, parts, is_curved=_is_flat(rows))
+        parts = joined(_partition(rows, linkage, k))
         if parts.any():
-            return parts
-    return whole
+            return parts, False
+    halves = _partition(rows, linkage, 2)
+    return whole, bool(joined(halves, least_drop=np.sqrt(MIN_ROWS)).any())
 
 
 def _judged(x: NDArray, rows: Smoother, labels: NDArray, is_curved: bool) -> tuple[float, str]:
@@ -193,7 +204,7 @@ def _judged(x: NDArray, rows: Smoother, labels: NDArray, is_curved: bool) -> tup
     """
     if not labels.any():
         # The cosine may not see what the distance sees.
-        is_whole = not rows.is_cosine or not _divided(x, "euclidean", labels).any()
+        is_whole = not rows.is_cosine or not _divided(x, "euclidean", labels)[0].any()
         return 1.0, ONE if is_whole else UNCLEAR
     together = separation.joined(x, rows, labels)
     if is_curved and together.max() < labels.max():  # Some may be round one another.

@@ -45,6 +45,15 @@ def test_one_pair_of_clusters_is_nearer_than_the_others(k, n, d):
     assert is_honest(fit(centers[truth] + rng.normal(size=(n, d))), truth)
 
 
+@every_row(("k", "d", "many", "few"), [(7, 44, 33, 7), (9, 60, 46, 6)])
+def test_six_rows_near_each_cluster_are_too_few_to_tell(k, d, many, few):
+    """Nine deviations from it, on a line."""
+    rng, truth = np.random.default_rng(k), np.repeat(np.arange(2 * k), [many, few] * k)
+    line = rng.normal(size=d)
+    centers = 9.0 * np.arange(2 * k)[:, None] * line / np.linalg.norm(line)
+    assert is_honest(fit(centers[truth] + rng.normal(size=(len(truth), d))), truth)
+
+
 @every_row("extra", ["one outlier", "outliers", "one row often"])
 @every_row(("k", "n", "d"), [(3, 120, 3), (5, 260, 12)])
 def test_what_is_not_in_a_cluster_changes_none(k, n, d, extra):
