@@ -28,8 +28,8 @@ neighbors). Then:
    rows split, the parts of all replace them, and so on.
 6. Verdict (`_divided`, `_judged`). A cluster that has parts that are apart, by `separation`, is
    replaced by them, as long as there are such clusters. The answer is clear if all clusters are
-   then apart, by the same test, and the test denies that any of them has two parts: it needs eight
-   rows to say that parts are apart, and does not deny it where there are six or seven. With the
+   then apart, by the same test, and those with 95 % of the rows have no parts: the test needs eight
+   rows to say that two parts are apart, and six or seven may be a part, too. With the
    cosine they must be apart by the Euclidean distance, too, since the directions of one long
    Gaussian are two clusters. It is one cluster if there is one, with the cosine only if there are
    no parts by the Euclidean distance.
@@ -74,8 +74,9 @@ MIN_ROWS, _MIN_SPLIT = 6, 20
 _MANY, _MANY_ROWS = 300, 2_000
 # The smallest gap of clusters; the smallest excess of the silhouette of a rare kind.
 MIN_GAP, _RARE_GAP = 0.1, 0.15
-# Share of the rows that must be in clusters that split, for all parts to become the clusters; share
-# of the links between neighbors that must stay inside clusters in few axes.
+# Share of the rows that must be in clusters that split, for all parts to become the clusters, or in
+# clusters that surely have no parts, for a clear answer; share of the links between neighbors that
+# must stay inside clusters in few axes.
 NEARLY_ALL, MOST_LINKS = 0.95, 0.9
 # Share of the clusters, or of the rows, that must be apart, so that parts that are apart become
 # clusters.
@@ -156,20 +157,21 @@ def _with_levels(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Gen
 def _divided(x: NDArray, metric: str, labels: NDArray) -> tuple[NDArray, bool]:
     """Returns labels in which clusters are replaced by their parts, while they have any.
 
-    The second result is whether the rows suffice to say that no cluster has parts.
+    The second result is whether at most 5 % of the rows are in clusters that may have parts: by
+    chance, some of many clusters always may.
     """
     labels = labels.copy()
     waiting = tree.members(labels)
-    is_sure = True
+    doubtful = 0
     while waiting:
         own = waiting.pop()
         parts, may_have_parts = _parts(x[own], metric)
-        is_sure &= not may_have_parts
+        doubtful += len(own) if may_have_parts else 0
         if parts.any():
             # Part 0 keeps the label of the cluster.
             labels[own] = np.where(parts > 0, labels.max() + parts, labels[own])
             waiting += [own[part] for part in tree.members(parts)]
-    return labels, is_sure
+    return labels, doubtful <= (1 - NEARLY_ALL) * len(labels)
 
 
 def _parts(x: NDArray, metric: str) -> tuple[NDArray, bool]:
