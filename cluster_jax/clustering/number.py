@@ -103,12 +103,14 @@ class Found(NamedTuple):
             fewer than 6 rows, or all are equal.
         verdict: one of `base.VERDICTS`.
         scores: score of each number of clusters that was tried.
+        is_guess: whether less than 75 % of the clusters, and of the rows, are apart.
     """
 
     labels: NDArray
     gap: float
     verdict: str
     scores: dict[int, float]
+    is_guess: bool = False
 
 
 def find(x: NDArray, rows: Smoother, rng: np.random.Generator) -> Found:
@@ -144,7 +146,7 @@ def find(x: NDArray, rows: Smoother, rng: np.random.Generator) -> Found:
         guess = _fewer(rows, guess, scores)
     elif is_guess and guess.any():
         guess = _with_rare(_inside(x, rows, guess, rng), guess)
-    return Found(guess, gap, UNCLEAR, scores)
+    return Found(guess, gap, UNCLEAR, scores, is_guess)
 
 
 def _with_levels(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator) -> NDArray:

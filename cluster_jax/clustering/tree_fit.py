@@ -5,9 +5,9 @@ It takes five steps:
 1. Of equal rows one is kept; the others get its cluster, see `copies`.
 2. Rows are denoised and whitened ("sharp rows"), and then averaged over their nearest neighbors
    ("smooth rows"), see `smooth`. More than 16,000 distinct rows are condensed by k-means into at
-   most as many micro-clusters before, as BIRCH condenses rows by a tree [2]. If the clusters of
-   these are not clear, and those of a sample of 16,000 rows have a larger gap, see `number`, the
-   clusters of the sample are the answer: every other row gets one of them as a new row does.
+   most as many micro-clusters before, as BIRCH condenses rows by a tree [2]. If most
+   clusters of these are not apart, and those of a sample of 16,000 rows have a larger gap, see
+   `number`, the clusters of the sample are the answer: every other row gets one as a new row does.
 3. The number of clusters is chosen by silhouettes, and compared with rows that have no clusters,
    see `number`. If the number is set, the clusters are a cut of the tree or those of k-means,
    whichever have the higher score.
@@ -203,7 +203,7 @@ def fit(
         rows = np.asarray(some[sample])
         checks.at_most("n_clusters", least, len(rows), f"micro-clusters of {m:,} rows")
     found = _found(rows, smoother, np.bincount(leaves[place[is_in]]), n_clusters, seed)
-    if smoother.counts is not None and n_clusters is None and found.verdict == UNCLEAR:
+    if smoother.counts is not None and found.is_guess:
         other = _of_sample(some, first, metric, seed)
         if other.found.gap > found.gap:
             smoother, found, sample = other.smoother, other.found, first[other.chosen]
