@@ -76,9 +76,9 @@ class _OfRun(abc.ABC):
         """
         run = self._fitted()
         labels = None if n_clusters is None else self.cut(n_clusters=n_clusters)
-        if run.known is None:
-            run.check_places()
-        return run.place(self._rows(X), labels)
+        run.check_places()
+        placed = run.place(self._rows(X), labels)
+        return placed._replace(labels=run.titles(placed.labels))
 
     def predict(self, X: Any, *, n_clusters: int | None = None) -> NDArray:
         """Returns the cluster of each new image or row as in `labels_`, `[m]`, or as in `cut`.
@@ -448,7 +448,7 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
         self.linkage_ = run.linkage
         self.tree_ = run.tree
         self.probabilities_ = run.probabilities
-        if run.known is not None:
+        if run.known_classes is not None:
             self._set_classes(run)
         counted = np.unique(run.labels[run.rows][~run.outliers])
         self.n_clusters_ = int((counted != NO_CLUSTER).sum())
@@ -457,13 +457,12 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
     def _set_classes(self, run: Run) -> None:
         """Sets the fitted attributes of novel class discovery, which are of all images."""
         features = run.all_features
-        classes = run.classes
-        _, codes = np.unique(classes, return_inverse=True)
+        _, codes = np.unique(run.labels, return_inverse=True)
         means = arrays.cluster_means(features, codes)
-        self.labels_ = run.class_names(classes)
+        self.labels_ = run.titles(run.labels)
         self.distances_ = arrays.distances_to_centers(features, means, codes)
-        self.outliers_ = np.zeros(len(classes), bool)
-        self.linkage_ = linkage_of_means(features, classes)
+        self.outliers_ = np.zeros(len(codes), bool)
+        self.linkage_ = linkage_of_means(features, run.labels)
         self.tree_ = self.probabilities_ = None
 
     def _printing(self) -> contextlib.AbstractContextManager[None]:

@@ -61,12 +61,12 @@ def predict(
         export.check(folder, around, run.workdir)
     data = parse_config(run.config).data
     with checks.named({"images must": "--images must", "features must": "--images must"}):
-        if run.known is None:
-            run.check_places()
+        run.check_places()
         dataset = datasets.load_new(images, data, run.images["shape"])
         for note in dataset.notes:
             logger.warning("%s", note)
         placed = run.place(run.encoder().embed(dataset))
+        placed = placed._replace(labels=run.titles(placed.labels))
     # Images of an array are no photos.
     words = ("image", "cluster") if dataset.sources is None else run.words
     text, values = _written(run, placed, dataset.sources, out, words, dataset.skipped)
@@ -125,7 +125,7 @@ def _written(
     """Writes the table of new rows; returns a summary for the terminal, and one for programs."""
     called = run.cluster_names
     columns = assignments.placed_columns(placed, called)
-    if run.known is not None:
+    if run.known_classes is not None:
         del columns["distance"]
         columns = {"class" if title == "cluster" else title: c for title, c in columns.items()}
     title = run.key if run.is_of_images or names is not None else "row"
@@ -140,7 +140,7 @@ def _written(
         "skipped": dict(skipped),
     }
     lines = [checks.one_line(f"skipped {file} ({reason})") for file, reason in skipped]
-    lines += _told(values, words, is_of_classes=run.known is not None)
+    lines += _told(values, words, is_of_classes=run.known_classes is not None)
     return "\n".join([*lines, f"predictions  {out}"]), values
 
 

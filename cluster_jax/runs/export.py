@@ -18,7 +18,6 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import decode, images
 from cluster_jax.data import folder as image_files
-from cluster_jax.discovery import splits
 from cluster_jax.runs import changes, exported
 from cluster_jax.runs.exported import Exported
 from cluster_jax.runs.run import Run
@@ -251,26 +250,25 @@ def run_clusters(
     Raises:
         InputError, OSError: see `write`.
     """
-    labels = run.labels if run.known is None else run.class_names(run.classes)
     sources: Sequence[str] = run.names or ()
     copies = set[str]()
     if run.duplicates is not None:
         copies = {sources[i] for i in run.duplicates.images[~run.duplicates.keep].tolist()}
-    where = places(labels, names_of_folders(run), run.words[1], sources, copies)
+    where = places(run.titles(run.labels), names_of_folders(run), run.words[1], sources, copies)
     rows = np.setdiff1d(np.arange(len(sources)), np.asarray(left_out, int)).tolist()
     where, sources = [where[row] for row in rows], [sources[row] for row in rows]
     return write(folder, where, str(run.config["data"]["dir"]), sources, by, run.workdir)
 
 
 def names_of_folders(run: Run) -> dict[Any, str]:
-    """Returns the names of clusters by number: the one that a person gave, or the suggested one.
+    """Returns the names of clusters: the one that a person has given, or the suggested one.
 
-    In novel class discovery they are the names that a person gave to novel classes, by "novel 0",
-    "novel 1", ... Clusters without a name are left out.
+    They are by number, or in novel class discovery by class, see `Run.titles`. Clusters without a
+    name are left out.
     """
-    if run.known is not None:
-        return {splits.novel_name(cluster): name for cluster, name in run.named.items()}
-    return {int(cluster): name for cluster, name in run.cluster_names.items()}
+    names = run.cluster_names
+    titles = run.titles(np.unique(run.labels)).tolist()
+    return {title: names[str(title)] for title in titles if str(title) in names}
 
 
 def folder_names(

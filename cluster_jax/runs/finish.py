@@ -258,9 +258,8 @@ def complete(
             "cluster": time.perf_counter() - made.started,
         },
     }
-    if discovered is not None and dataset.partial_labels is not None:
-        rows = made.embedding[config.eval.features]
-        run = novel.with_classes(run, discovered, dataset.partial_labels, rows)
+    if discovered is not None:
+        run = novel.with_classes(run, discovered, dataset)
     return measured.measured(dataclasses.replace(run, results=results))
 
 
@@ -294,9 +293,7 @@ def with_map(run: Run, features: NDArray | None = None) -> Run:
     seed = run.config["seed"]
     how = run.options.reduce_options
     if isinstance(run.placer, ByTree):
-        leaves = run.placer.leaves
-        if run.known is None:  # Else only images without a known class are in the tree.
-            leaves = leaves[run.rows]
+        leaves = run.placer.leaves[run.rows]
         points = clusters.map_of_tree(run.placer.smoother, leaves, features, seed=seed, **how)
     else:
         points = clusters.drawn(run.features, seed=seed, **how).astype(np.float32)

@@ -41,7 +41,7 @@ def described(run: Run) -> Run:
         outliers=_outliers(run, rows),
         linkage=_linkage(run),
     )
-    if not isinstance(run.placer, ByTree) or run.known is not None:
+    if not isinstance(run.placer, ByTree):
         return dataclasses.replace(run, probabilities=None)
     ids, leaves = placing.coded(run.labels[run.placer.sample])
     around = membership.shares(run.placer.smoother, leaves)
@@ -78,13 +78,14 @@ def _linkage(run: Run) -> NDArray:
 def _outliers(run: Run, rows: NDArray) -> NDArray:
     """Returns which of these rows, int `[l]`, are in clusters too small to count, bool `[l]`.
 
-    No cluster is too small if the number of clusters was given, and none of k-means.
+    No cluster is too small if the number of clusters was given, as that of novel classes.
     """
     labels = run.labels[rows]
     is_in = labels != NO_CLUSTER
     ids, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     counted = sizes[ids != NO_CLUSTER]
-    if run.options.n_clusters is not None or run.known is not None or not len(counted):
+    is_given = run.options.n_clusters is not None or run.known_classes is not None
+    if is_given or not len(counted):
         return np.zeros(len(rows), bool)
     least = min(MIN_CLUSTER_ROWS, counted.max())
     if run.method == "gridshift":
@@ -158,12 +159,12 @@ def measured(run: Run, x: NDArray | None = None) -> Run:
     """
     results = dict(run.results)
     metrics = dict(results["metrics"])
-    if run.known is None:
+    if run.known_classes is None:
         metrics[run.method] = scores(run, x)
     elif run.is_corrected:
         metrics["discovery"] = _discovery(run, metrics["discovery"])
     provenance = dict(results["provenance"])
-    if run.known is None:
+    if run.known_classes is None:
         provenance["number_of_clusters"] = _origins(run, provenance)
     results |= {"metrics": metrics, "provenance": provenance}
     if run.is_of_images:
@@ -190,7 +191,9 @@ def _discovery(run: Run, metrics: Mapping[str, Any]) -> dict[str, Any]:
     right, of the known classes by the classifier, of the novel ones by their clusters.
     """
     rows = run.rows
-    novel = _agreement(None if run.truth is None else run.truth[rows], run.labels[rows])
+    labels = run.labels[rows]
+    labels = np.where(labels < 0, labels, labels - len(run.known_classes or ()))
+    novel = _agreement(None if run.truth is None else run.truth[rows], labels)
     metrics = {**metrics, "novel": novel}
     if metrics["all_acc"] is not None:
         share = len(rows) / len(run.columns)

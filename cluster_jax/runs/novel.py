@@ -5,10 +5,12 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
+from cluster_jax.clustering.placing import ByVotes, Voters
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.discovery import scores as discovery
+from cluster_jax.discovery import splits
 from cluster_jax.discovery.scores import Discovery, NetworkOutputs
 from cluster_jax.evaluation.options import EvalConfig
 from cluster_jax.runs import workdir as workdirs
@@ -67,31 +69,33 @@ def discover(inputs: Inputs[AnyConfig], features: Embeddings) -> Discovery | Non
     )
 
 
-def with_classes(run: Run, discovered: Discovery, known: NDArray, rows: NDArray) -> Run:
-    """Returns a run whose clusters are the novel classes of a discovery.
+def with_classes(run: Run, discovered: Discovery, dataset: Dataset) -> Run:
+    """Returns a run whose clusters are the known classes and, after them, the novel ones.
 
-    The clusters by `eval.method` become `Run.method_labels`; probabilities, which are those of
-    these clusters, are dropped.
+    The nearest images vote for the class of a new one. What the clusters by `eval.method` have
+    beside their scores, such as probabilities, is dropped.
 
     Args:
         run: the run, whose clusters were found by `eval.method`.
         discovered: the novel classes of the m unlabeled images.
-        known: int32 `[n]`, the known class of each image, -1 for the m unlabeled ones.
-        rows: features `[m, d]` of the unlabeled images.
+        dataset: the n images, with the known classes of those that have one.
     """
+    assert dataset.partial_labels is not None
+    names = splits.known_names(dataset)
     columns = run.columns.copy()
-    labels = discovered.cluster_labels
-    found = columns["label"][run.rows].astype(np.int32)
-    columns["label"][run.rows] = columns["found"][run.rows] = labels
+    columns["label"] = dataset.partial_labels
+    columns["label"][run.rows] = len(names) + discovered.cluster_labels
+    columns["found"] = columns["label"]
+    voters = Voters(run.all_features, "cosine", discovered.novelty_threshold)
     return dataclasses.replace(
         run,
         columns=columns,
-        known=known,
-        class_threshold=np.asarray(discovered.novelty_threshold),
-        method_labels=found,
-        linkage=linkage_of_means(rows, labels),
+        known_classes=tuple(names),
+        placer=ByVotes(columns["label"], discovery.VOTERS, voters),
+        tree=None,
+        linkage=linkage_of_means(run.features, discovered.cluster_labels),
         distances=discovered.distances,
-        outliers=np.zeros(len(labels), bool),
+        outliers=np.zeros(len(run.rows), bool),
         probabilities=None,
-        next_label=int(labels.max()) + 1,
+        next_label=int(columns["label"].max()) + 1,
     )

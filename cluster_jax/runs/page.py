@@ -18,7 +18,6 @@ from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.core import buckets, io
 from cluster_jax.core.arrays import blocks
 from cluster_jax.data import folder as image_files
-from cluster_jax.discovery import splits
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.report import assignments, duplicates, report
 from cluster_jax.report.changes import N_SHOWN
@@ -136,22 +135,19 @@ def _write_table(run: Run, path: epath.Path) -> None:
 def _columns(run: Run) -> dict[str, assignments.Column]:
     """Returns the columns of `assignments.csv`, each with a cell for each of the n rows.
 
-    "cluster" is the present cluster. In novel class discovery the present one is "class", and
-    "cluster" is that of `eval.method`. "name" is the name of the present cluster, "found" the
-    cluster that the algorithm found, "decided" is 1 if a person has decided the cluster of the row,
-    and "since" is the update in which the row came. Columns of which the run knows nothing are left
-    out. Cells of rows that are not described are empty, but for the probability.
+    "cluster" is the present cluster, or "class" in novel class discovery. "name" is the name of the
+    present cluster, "found" the cluster that the algorithm found, "decided" is 1 if a person has
+    decided the cluster of the row, and "since" is the update in which the row came. Columns of
+    which the run knows nothing are left out. Cells of rows that are not described are empty, but
+    for the probability.
     """
-    columns: dict[str, assignments.Column] = {}
-    if run.known is None:
-        columns["cluster"] = run.labels
-    else:
-        columns["class"] = np.where(run.classes < 0, "", run.class_names(run.classes))
+    columns: dict[str, assignments.Column] = {"cluster": run.labels}
+    titles = run.titles(run.labels)
+    if run.known_classes is not None:
+        columns = {"class": np.where(run.labels < 0, "", titles)}
     names = run.cluster_names
-    key = str if run.known is None else splits.novel_name
     if run.named or run.updates:
-        called = {c: names.get(key(c), "") for c in np.unique(run.labels).tolist()}
-        columns["name"] = np.array([called[cluster] for cluster in run.labels.tolist()])
+        columns["name"] = np.array([names.get(str(title), "") for title in titles])
     if run.made_by != "first":
         columns["found"] = run.columns["found"]
         columns["decided"] = run.columns["decided"]
@@ -170,7 +166,6 @@ def _columns(run: Run) -> dict[str, assignments.Column]:
 def _described_columns(run: Run) -> dict[str, assignments.Column]:
     """Returns the columns that only the m described rows have, `[m]` each."""
     columns: dict[str, assignments.Column | None] = {
-        "cluster": run.method_labels,
         "distance": run.distances,
         "outlier": run.outliers,
     }
@@ -238,7 +233,7 @@ def report_data(run: Run) -> ReportData:
         linkage=run.linkage,
         duplicates=repeated,
         features=run.likeness,
-        names={str(cluster): name for cluster, name in run.named.items()},
+        names=_names(run),
         settled=run.held,
         state=run.state,
         applied=tuple(
@@ -326,6 +321,15 @@ def _clustering(run: Run) -> Clustering:
         outliers=run.outliers,
         membership=run.membership,
     )
+
+
+def _names(run: Run) -> dict[str, str]:
+    """Returns cluster -> the name that a person has given it; novel classes all have a name."""
+    named = {str(cluster): name for cluster, name in run.named.items()}
+    if run.known_classes is None:
+        return named
+    novel = np.unique(run.labels[run.rows][run.labels[run.rows] >= 0])
+    return {**dict(zip(map(str, novel), map(str, run.titles(novel)), strict=True)), **named}
 
 
 def correction_command(workdir: epath.PathLike) -> str:

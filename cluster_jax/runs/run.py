@@ -17,7 +17,7 @@ from cluster_jax.clustering import tree as trees
 from cluster_jax.clustering.base import NO_CLUSTER, Assignment
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.numbering import Event
-from cluster_jax.clustering.placing import ByTree, ByVotes, Placing, Voters
+from cluster_jax.clustering.placing import ByTree, Placing
 from cluster_jax.core import arrays, checks, io
 from cluster_jax.core.arrays import numeric
 from cluster_jax.core.checks import InputError
@@ -26,7 +26,6 @@ from cluster_jax.core.names import counted
 from cluster_jax.data import tables
 from cluster_jax.data.images import FACTS
 from cluster_jax.discovery import scores as discovery
-from cluster_jax.discovery import splits
 from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.evaluation.options import ClusterOptions
 from cluster_jax.nets.pretrained import Preprocessing
@@ -124,8 +123,8 @@ class Run:
             content.
         facts: `[n]` of `data.images.FACTS`, of embeddings the digests alone; None: there are no
             files, or the rows are not stored.
-        known: int32 `[n]`, in novel class discovery the known class of each image, -1 for the
-            other images, whose clusters are the novel classes; else None.
+        known_classes: in novel class discovery the names of the known classes, else None. They are
+            the first clusters, and the clusters after them are the novel classes.
         truth: int32 `[n]`, true labels, for scores alone, -1 for unknown ones; or None.
         label_names: name of each true label, or None.
         shown: int64 `[m]`, ascending, the rows that are described; None: all.
@@ -135,9 +134,7 @@ class Run:
         second_labels: int64 `[m]`, the second likeliest cluster, -1 for none.
         second_probabilities: float64 `[m]`, the probability of that cluster, 0 for none.
         kmeans_labels: int32 `[m]`, clusters by k-means, or None.
-        method_labels: int32 `[m]`, clusters by `eval.method` beside novel classes, or None.
         tree: float64 `[l - 1, 4]`, the tree of the leaves of `placer`; None without one.
-        class_threshold: float64 `[]`, distance from which an image is of no class, or None.
         shares: float32 `[n]`, of embeddings of which a sample is described: the probability of the
             cluster; or None.
         named: cluster -> the name that a person has given it, of clusters that are gone, too.
@@ -173,7 +170,7 @@ class Run:
     fit: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     gone: NDArray = dataclasses.field(default_factory=lambda: np.zeros(0, DEPARTED))
     facts: NDArray | None = None
-    known: NDArray | None = None
+    known_classes: tuple[str, ...] | None = None
     truth: NDArray | None = None
     label_names: tuple[str, ...] | None = None
     shown: NDArray | None = None
@@ -182,9 +179,7 @@ class Run:
     second_labels: NDArray | None = None
     second_probabilities: NDArray | None = None
     kmeans_labels: NDArray | None = None
-    method_labels: NDArray | None = None
     tree: NDArray | None = None
-    class_threshold: NDArray | None = None
     shares: NDArray | None = None
     named: Mapping[int, str] = dataclasses.field(default_factory=dict)
     held: frozenset[int] = frozenset()
@@ -320,64 +315,46 @@ class Run:
             return None
         return self.truth
 
-    @property
-    def known_classes(self) -> tuple[str, ...] | None:
-        """Names of the known classes of novel class discovery, or None."""
-        if self.known is None:
-            return None
-        return tuple(self.images["known"]["names"])
+    def titles(self, clusters: NDArray) -> NDArray:
+        """Returns what tables call clusters int `[l]`: by their numbers, or by their classes.
 
-    @property
-    def classes(self) -> NDArray:
-        """The class of each image of novel class discovery, int64 `[n]`; -1 for none.
-
-        Known classes come first, and novel class j has the number of known classes plus j. A run
-        without novel class discovery has no classes: an assertion fails.
+        In novel class discovery that is the name of a known class, "novel 0", "novel 1", ..., or
+        "none" for -1.
         """
-        assert self.known is not None
-        novel = np.where(self.labels < 0, self.labels, len(self.known_classes or ()) + self.labels)
-        return np.where(self.known >= 0, self.known, novel)
-
-    def class_names(self, classes: NDArray) -> NDArray:
-        """Returns the names of classes int `[l]`; novel class j is "novel j", and -1 is "none"."""
-        return np.asarray([discovery.name(code, self.known_classes or ()) for code in classes])
+        known = self.known_classes
+        if known is None:
+            return clusters
+        return np.asarray([discovery.name(cluster, known) for cluster in clusters.tolist()])
 
     @property
     def cluster_names(self) -> dict[str, str]:
         """Cluster, as text -> its name: the one that a person has given, or the suggested one.
 
-        In novel class discovery the keys are "novel 0", "novel 1", ... Clusters that have no name,
-        and those without rows, are left out.
+        The keys are those of `titles`. Clusters that have no name, and those without rows, are left
+        out.
         """
-        text = str if self.known is None else splits.novel_name
-        there = set(np.unique(self.labels).tolist())
-        named = {text(cluster): name for cluster, name in self.named.items() if cluster in there}
+        there = np.unique(self.labels)
+        titles = dict(zip(there.tolist(), map(str, self.titles(there)), strict=True))
+        named = {titles[key]: name for key, name in self.named.items() if key in titles}
         suggested = report_data.suggested_names(self.results)
-        suggested = {key: name for key, name in suggested.items() if key in map(text, there)}
+        suggested = {key: name for key, name in suggested.items() if key in titles.values()}
         return {**suggested, **named}
 
     def place(self, x: NDArray, labels: NDArray | None = None) -> Assignment:
-        """Returns a current cluster for each new row; in novel class discovery, a class.
+        """Returns a current cluster for each new row.
 
         Each row is assigned independently of the others. With `labels=None`, a copy or near copy of
         an image about which a person has decided gets the cluster of that image; this rule does not
-        apply to embeddings. In novel class discovery the nearest images vote for a class, which is
-        returned by name.
+        apply to embeddings.
 
         Args:
             x: the rows, float `[l, d]`.
             labels: int64 `[n]`, the clusters at another cut of the tree; None: the current ones.
-                Ignored in novel class discovery.
 
         Raises:
             InputError: the rows are not finite, or the run cannot place new ones, see
                 `check_places`.
         """
-        if self.known is not None:
-            threshold = float(np.asarray(self.class_threshold))
-            voters = Voters(self.all_features, "cosine", threshold)
-            placed = ByVotes(self.classes, discovery.VOTERS, voters).place(x)
-            return placed._replace(labels=self.class_names(placed.labels))
         placer = self.check_places()
         if labels is not None:
             return placer.place(x, labels[self._rows_of_placer])
@@ -387,10 +364,12 @@ class Run:
     def _rows_of_placer(self) -> NDArray:
         """The indices of the rows of which `placer` has labels, int64.
 
-        They are all rows; for k-means in blocks, those of a sample.
+        They are all rows, or those that are described: a sample of rows in blocks, or the images
+        without a known class.
         """
-        is_whole = isinstance(self.placer, ByTree) or self.store is not None
-        return np.arange(len(self.columns)) if is_whole else self.rows
+        assert self.placer is not None
+        n = len(self.columns)
+        return np.arange(n) if len(self.placer.labels) == n else self.rows
 
     @property
     def _labels_of_placer(self) -> NDArray | None:
@@ -438,8 +417,6 @@ class Run:
         Raises:
             InputError: the run has no tree, or is one of novel class discovery.
         """
-        if self.known is not None:
-            raise InputError("y must be None for probabilities of new images; got classes")
         return self._tree("give probabilities").probabilities(x, self._labels_of_placer)
 
     def cut(self, *, n_clusters: int | None = None) -> NDArray:
@@ -456,11 +433,6 @@ class Run:
             InputError: the run has no tree or is one of novel class discovery, or `n_clusters` is
                 out of range.
         """
-        if self.known is not None:
-            raise InputError(
-                "y must be None to cut the tree of groups, which classes do not follow; got "
-                "classes: fit again without them"
-            )
         placer = self._tree("cut")
         if n_clusters is None:
             return self.labels.copy()
@@ -492,8 +464,13 @@ class Run:
         """Returns the placer by the tree; `what` completes "method must be 'tree' to ...".
 
         Raises:
-            InputError: the run has no tree.
+            InputError: the run has no tree, or is one of novel class discovery.
         """
+        if self.known_classes is not None:
+            raise InputError(
+                f"y must be None to {what}, which classes do not follow; got classes: fit again "
+                "without them"
+            )
         if self.tree is None or not isinstance(self.placer, ByTree):
             key = "eval.method" if self.is_of_images else "method"
             raise InputError(f"{key} must be 'tree' to {what}; got {self.method!r}")
@@ -697,8 +674,8 @@ def _read(workdir: epath.Path, number: int) -> Run:
     about["events"] = tuple(
         Event(kind, cluster, rows, tuple(into)) for kind, cluster, rows, into in about["events"]
     )
-    if about["label_names"] is not None:
-        about["label_names"] = tuple(about["label_names"])
+    for key in ("label_names", "known_classes"):
+        about[key] = None if about[key] is None else tuple(about[key])
     stored_config = about["config"]
     about["config"] = workdirs.with_located(stored_config, workdir, about["images"])
     names = None
@@ -730,5 +707,6 @@ def _read(workdir: epath.Path, number: int) -> Run:
     if not parts["placer"]:
         return run
     if run.is_of_images:
-        parts["placer"][_VOTERS] = run.features
+        is_whole = len(parts["placer"]["labels"]) == len(run.columns)
+        parts["placer"][_VOTERS] = run.all_features if is_whole else run.features
     return dataclasses.replace(run, placer=placing.from_arrays(parts["placer"]))

@@ -242,7 +242,8 @@ def test_scores_of_novel_classes_are_those_of_now():
     """The accuracy on all classes takes the corrected clusters of the images without a class."""
     run = types.SimpleNamespace(
         rows=np.arange(4, 10),
-        labels=np.array([-1] * 4 + [0, 0, 0, 1, 1, 0]),
+        labels=np.array([0, 1, 0, 1, 2, 2, 2, 3, 3, 2]),
+        known_classes=("cats", "dogs"),
         truth=np.array([0, 1, 0, 1, 2, 2, 2, 3, 3, 3]),
         columns=np.zeros(10),
     )

@@ -93,17 +93,16 @@ def test_what_a_run_leaves(whole, built):
     run, rows = records.read(workdir), toy.table(workdir)
     assert [int(row["image"]) for row in rows] == list(range(dataset.size))
     assert [row["class"] for row in rows] == [
-        str(c) if c < 2 else f"novel {c - 2}" for c in run.classes
+        str(c) if c < 2 else f"novel {c - 2}" for c in run.labels
     ]
     np.testing.assert_array_equal(
-        run.classes[dataset.partial_labels >= 0],
+        run.labels[dataset.partial_labels >= 0],
         dataset.labels[dataset.partial_labels >= 0],
     )
-    assert [int(rows[i]["cluster"]) for i in new] == run.method_labels.tolist()
-    assert {rows[i]["cluster"] for i in np.flatnonzero(dataset.partial_labels >= 0)} == {""}
+    assert "cluster" not in rows[0]
     page = (workdir / "report.html").read_text()
     assert "Novel head" in page
-    novel = len(set(run.classes[new]))
+    novel = len(set(run.labels[new]))
     found = rf">{novel} novel class(es)?</span> in {len(new)} unlabeled images\."
     assert re.search(found, page), "the novel classes, all of them"
     for name in ("rotation", "supervised"):
@@ -229,7 +228,7 @@ def test_resume_is_bit_exact_in_each_stage_and_at_a_border(whole, config, tmp_pa
     assert results["metrics"] == whole[1]["metrics"]
     for name in ("embedding_before.npz", "embedding.npz", "embedding_test.npz"):
         toy.assert_same(io.read_arrays(run / name), io.read_arrays(whole[0] / name))
-    toy.assert_same(*(records.read(path).classes for path in (run, whole[0])))
+    toy.assert_same(*(records.read(path).labels for path in (run, whole[0])))
     toy.assert_same(before, io.read_arrays(run / "embedding_before.npz"))
     parsed = parse_config(config)
     for one, other in zip(
@@ -249,7 +248,7 @@ def test_new_images_get_the_classes_of_the_run(whole, built, tmp_path):
     np.save(tmp_path / "x.npy", dataset.fetch(np.arange(dataset.size)))
     said, _ = predictions.predict(workdir, tmp_path / "x.npy", tmp_path / "p.csv")
     rows = toy.table(tmp_path, "p.csv")
-    classes = records.read(workdir).classes
+    classes = records.read(workdir).labels
     names = io.read_json(workdir / "images.json")["known"]["names"]
     assert len(names) == 2
     wanted = [names[c] if c < 2 else f"novel {c - 2}" for c in classes]
