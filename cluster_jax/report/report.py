@@ -28,7 +28,7 @@ def render(data: ReportData) -> str:
     """
     data = _completed(data)
     clustering = data.clustering
-    names = {**report_data.suggested_names(data.results), **data.names}
+    names = {**report_data.suggested_names(data.results.get("suggested_names")), **data.names}
     # Copies come last: what they show is there already.
     distances = np.where(data.is_copy, np.inf, clustering.distances)
     clusters = report_data.clusters_by_size(clustering.cluster_labels, distances, names, data.group)

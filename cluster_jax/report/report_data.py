@@ -179,22 +179,22 @@ class Cluster(NamedTuple):
         return self.name or f"{self.noun.capitalize()} {self.id}"
 
 
-def suggested_names(results: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the name that `results.json` suggests for each cluster, by its ID as text.
+def suggested_names(suggested: Mapping[Any, Sequence[str]] | None) -> dict[str, str]:
+    """Returns one suggested name for each cluster, by its ID as text.
 
     Names are distinct: if "parachute" is the first suggestion for several clusters, each of them
     gets its second suggestion as well, "parachute (sky)". If an earlier cluster already has that
     name, the ID takes the place of the second suggestion, "parachute (7)".
 
     Args:
-        results: contents of `results.json`; without suggestions the result is empty.
+        suggested: cluster -> its suggestions, the best one first; None: there are none.
     """
-    suggested = results.get("suggested_names") or {}
+    suggested = suggested or {}
     shared = Counter(first for first, *_ in suggested.values())
     names: dict[str, str] = {}
     for cluster, (first, *others) in suggested.items():
         name = f"{first} ({others[0]})" if shared[first] > 1 and others else first
-        names[cluster] = f"{first} ({cluster})" if name in names.values() else name
+        names[str(cluster)] = f"{first} ({cluster})" if name in names.values() else name
     return names
 
 

@@ -236,8 +236,12 @@ def complete(
     if repeated is not None:  # What a person keeps of its copies stays.
         kept = np.flatnonzero(run.columns["kept"]).tolist()
         repeated = duplicates.with_picked(repeated, kept)
+    suggested = suggested_names(config.values, made.embedding["backbone"], labels)
+    # A cluster keeps its suggestions: with each new photo, others would come first.
+    suggested = {key: run.suggested.get(key, words) for key, words in suggested.items()}
     run = dataclasses.replace(
         run,
+        suggested=suggested,
         kmeans_labels=evaluation.kmeans_labels,
         duplicates=repeated,
         source=_source(made),
@@ -250,7 +254,7 @@ def complete(
             "discovery": None if discovered is None else discovered.metrics,
         },
         "duplicates": None,
-        "suggested_names": suggested_names(config.values, made.embedding["backbone"], labels),
+        "suggested_names": suggested or None,
         "watch": [f._asdict() for f in watch.findings(records, steps)],
         "images_per_second": _speed(records),
         "seconds": {
@@ -302,10 +306,10 @@ def with_map(run: Run, features: NDArray | None = None) -> Run:
 
 def suggested_names(
     config: Mapping[str, Any], rows: NDArray, labels: NDArray
-) -> dict[int, list[str]] | None:
+) -> Mapping[int, Sequence[str]]:
     """Suggests three names for each cluster, by the classes of ImageNet that the network knows.
 
-    The result is None if the network was trained by the run, or is not EfficientNet-Lite2.
+    The result is empty if the network was trained by the run, or is not EfficientNet-Lite2.
 
     Args:
         config: config of the run.
@@ -313,7 +317,7 @@ def suggested_names(
         labels: int `[m]`, their clusters; -1, no cluster, gets no names.
     """
     if "train" in config or pretrained.weights_of(config["encoder"]) != LITE2:
-        return None
+        return {}
     is_in = labels != NO_CLUSTER
     return suggestions.suggest(rows[is_in], labels[is_in])
 

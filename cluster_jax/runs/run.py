@@ -5,7 +5,7 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,7 +57,10 @@ _TITLES = {
 }  # fmt: skip
 # Attributes of a run that its state does not store, or stores in a form of their own. Of the others
 # arrays are stored as they are, and all else as JSON.
-_APART = ("workdir", "number", "store", "names", "placer", "named", "held", "duplicates")
+_APART = (
+    *("workdir", "number", "store", "names", "placer", "named", "suggested", "held"),
+    "duplicates",
+)
 # Attributes that have a value for each row, if all rows are described.
 _BY_ROW = (
     *("columns", "facts", "truth", "distances", "outliers", "points"),
@@ -138,6 +141,8 @@ class Run:
         shares: float32 `[n]`, of embeddings of which a sample is described: the probability of the
             cluster; or None.
         named: cluster -> the name that a person has given it, of clusters that are gone, too.
+        suggested: cluster -> the names that the network suggests for it, the best one first, as it
+            has first done so.
         held: clusters that a person has named, merged or made: no update takes a row from them.
         pages: `state` of a state -> its "number" and the "files" of its page, by browser, that have
             been applied, the last one first. These states are kept: their pages may be saved again.
@@ -182,6 +187,7 @@ class Run:
     tree: NDArray | None = None
     shares: NDArray | None = None
     named: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    suggested: Mapping[int, Sequence[str]] = dataclasses.field(default_factory=dict)
     held: frozenset[int] = frozenset()
     pages: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     updates: int = 0
@@ -336,7 +342,7 @@ class Run:
         there = np.unique(self.labels)
         titles = dict(zip(there.tolist(), map(str, self.titles(there)), strict=True))
         named = {titles[key]: name for key, name in self.named.items() if key in titles}
-        suggested = report_data.suggested_names(self.results)
+        suggested = report_data.suggested_names(self.suggested)
         suggested = {key: name for key, name in suggested.items() if key in titles.values()}
         return {**suggested, **named}
 
@@ -553,6 +559,7 @@ class Run:
         stored = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
         about = {name: value for name, value in values.items() if name not in stored}
         about |= {"named": list(self.named.items()), "held": sorted(self.held)}
+        about["suggested"] = list(self.suggested.items())
         if self.images:  # Paths of the config are tried relative to the place of now, too.
             about["images"] = {**self.images, "workdir": os.path.abspath(self.workdir)}
         about["format"] = workdirs.FORMAT
@@ -667,7 +674,8 @@ def _read(workdir: epath.Path, number: int) -> Run:
     """
     stored: dict[str, Any] = io.read_arrays(workdir / f"run-{number}.npz")
     about = workdirs.checked_format(json.loads(stored.pop("about").item()), workdir)
-    about["named"] = {int(cluster): name for cluster, name in about["named"]}
+    for key in ("named", "suggested"):
+        about[key] = {int(cluster): value for cluster, value in about[key]}
     about["held"] = frozenset(about["held"])
     about["away"] = tuple(about["away"])
     about["skipped"] = tuple((name, why) for name, why in about["skipped"])

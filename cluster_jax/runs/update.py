@@ -383,8 +383,7 @@ def _next_photos(
     features = {workdirs.TRAIN_EMBEDDING: {"backbone": after.store[after.columns["row"]]}}
     made = finish.embedded(Inputs(config, dataset, None), features, _groups_before(before, after))
     run, clustering = finish.clustered(made, before, after, old, numbers)
-    run = finish.complete(made, run, clustering, seconds=time.perf_counter() - started)
-    return _with_suggestions(before, run)
+    return finish.complete(made, run, clustering, seconds=time.perf_counter() - started)
 
 
 def _photos_config(run: Run) -> PhotosConfig:
@@ -468,17 +467,6 @@ def _embedded(
         new=comparison.new[np.isin(comparison.new, rows["index"])],
     )
     return comparison, rows["backbone"], readable_images(fresh, made).skipped
-
-
-def _with_suggestions(before: Run, run: Run) -> Run:
-    """Returns an updated run in which clusters keep the suggested names that they had.
-
-    With each new photo, others would come first.
-    """
-    earlier = before.results.get("suggested_names") or {}
-    suggested = run.results["suggested_names"] or {}
-    suggested = {str(key): earlier.get(str(key), words) for key, words in suggested.items()}
-    return dataclasses.replace(run, results={**run.results, "suggested_names": suggested or None})
 
 
 def _groups_before(before: Run, run: Run) -> NDArray:

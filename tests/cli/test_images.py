@@ -70,7 +70,7 @@ def test_the_conclusion_names_groups_and_counts_copies(tmp_path):
     out = tmp_path / "out"
 
     def concluded(results, workdir, updates=0):
-        names = report_data.suggested_names(results)
+        names = report_data.suggested_names(results["suggested_names"])
         run = types.SimpleNamespace(
             results=results, columns=range(90), cluster_names=names, named={}, is_corrected=False,
             updates=updates, labels=np.repeat(np.arange(-1, 11), [13, 6, 7, 7, *[6] * 7, 15]),
@@ -103,7 +103,7 @@ def test_the_conclusion_names_groups_and_counts_copies(tmp_path):
 
 def test_names_of_two_groups_are_never_the_same():
     names = {"0": ["parachute", "sky"], "1": ["church"], "2": ["parachute", "sky"], "7": ["x"]}
-    found = report_data.suggested_names({"suggested_names": {**names, "8": ["x"]}})
+    found = report_data.suggested_names({**names, "8": ["x"]})
     assert found == {
         "0": "parachute (sky)", "1": "church", "2": "parachute (2)", "7": "x", "8": "x (8)",
     }  # fmt: skip
@@ -174,7 +174,7 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, refused, m
     report.main([str(out), f"--corrections={corrections}", f"--export={linked}"])
     assert capsys.readouterr().out.startswith("corrections  2 moved, 1 named\n")
     assert (linked / "striped" / "00.png").is_symlink()
-    called = {**report_data.suggested_names(results), to: "striped"}.values()
+    called = {**report_data.suggested_names(results["suggested_names"]), to: "striped"}.values()
     assert _exported(out, linked) == {*called, "copies"}
     for folder, said in ((photos, "be new or empty"), (photos / "out", "outside of the images'")):
         assert said in refused(report.main, str(out), f"--export={folder}")
