@@ -7,11 +7,9 @@ next state.
 
 import collections
 import dataclasses
-import hashlib
 import os
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
@@ -21,174 +19,23 @@ from cluster_jax.clustering.placing import ByTree
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
-from cluster_jax.data import decode, images
 from cluster_jax.data import folder as image_files
+from cluster_jax.data import images
 from cluster_jax.data.tables import Table
 from cluster_jax.encoding.embed import readable_images, readable_rows
 from cluster_jax.evaluation.options import ClusterOptions
 from cluster_jax.report import duplicates
-from cluster_jax.runs import changes, finish, measured, page, photos, provenance, sources
+from cluster_jax.runs import changes, finish, match, measured, page, photos, provenance, sources
 from cluster_jax.runs import rows as embeddings
 from cluster_jax.runs import run as records
 from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.changes import Ended
+from cluster_jax.runs.match import Comparison
 from cluster_jax.runs.next_state import Numbers, Step, find, next_state
-from cluster_jax.runs.run import COLUMNS, DEPARTED, Run
+from cluster_jax.runs.run import Run
 from cluster_jax.training.build import Inputs
 from cluster_jax.training.config import AnyConfig, PhotosConfig, parse_config
-
-
-class _Comparison(NamedTuple):
-    """The m photos or rows that exist now, compared with the n rows of a run.
-
-    Attributes:
-        run: the run; rows that had left and have returned are its last ones, with their
-            corrections. Its names are, of photos, absolute paths.
-        known: int64 `[n]`, for each row of `run` its index among the m present ones, -1 if it is
-            gone.
-        changed: bool `[n]`, rows of `run` that are there with another vector, or turned by a tag.
-        new: int64, ascending, indices among the m present ones that `run` does not have.
-        names: ids or absolute paths of the m present ones; None: they are numbered.
-        facts: `[m]`, facts about the present ones, see `Run.facts`.
-    """
-
-    run: Run
-    known: NDArray
-    changed: NDArray
-    new: NDArray
-    names: tuple[str, ...] | None
-    facts: NDArray
-
-    @property
-    def _facts_now(self) -> NDArray:
-        """Facts about the rows of `run`, `[n]`: of the present ones those of now.
-
-        The same photo may be in another file, in which a program has written a title.
-        """
-        assert self.run.facts is not None
-        facts = self.run.facts.copy()
-        is_there = self.known >= 0
-        facts[is_there] = self.facts[self.known[is_there]]
-        return facts
-
-    @property
-    def embedded(self) -> NDArray:
-        """Indices among the present ones of which the run has no features: changed and new ones."""
-        return np.concatenate([self.known[self.changed], self.new])
-
-    def joined(self, is_kept: NDArray) -> tuple[Run, NDArray]:
-        """Returns the run with the rows that stay, and after them all new ones.
-
-        The features of changed and new rows become the last ones of the store, which still lacks
-        them. New rows have no cluster yet, and true labels of new rows are unknown.
-
-        Args:
-            is_kept: bool `[n]`, the rows of `run` that stay, also where they are not present.
-
-        Returns:
-            The run, and the indices of the rows that stay, int64, ascending: an index from the size
-            of the run before the update on is that of a row that has returned.
-        """
-        run = self.run
-        old = np.flatnonzero(is_kept)
-        assert run.store is not None
-        names = None
-        if self.names is not None and run.names is not None:
-            places = zip(old.tolist(), self.known[old].tolist(), strict=True)
-            known = (run.names[row] if i < 0 else self.names[i] for row, i in places)
-            names = (*known, *(self.names[i] for i in self.new.tolist()))
-        columns = run.columns.copy()
-        n_changed = int(self.changed.sum())
-        columns["row"][self.changed] = len(run.store) + np.arange(n_changed)
-        added = np.zeros(len(self.new), COLUMNS)
-        added["row"] = len(run.store) + n_changed + np.arange(len(added))
-        added["since"] = run.updates + 1
-        truth = None
-        if run.truth is not None:
-            truth = np.full(len(old) + len(added), -1, np.int32)
-            was_there = old < len(run.truth)
-            truth[: len(old)][was_there] = run.truth[old[was_there]]
-        after = dataclasses.replace(
-            run,
-            names=names,
-            columns=np.concatenate([columns[old], added]),
-            facts=np.concatenate([self._facts_now[old], self.facts[self.new]]),
-            truth=truth,
-            gone=np.concatenate([run.gone, _kept_decisions(run, old)]),
-        )
-        return after, old
-
-
-def _compare(run: Run, names: Sequence[str] | None, facts: NDArray) -> _Comparison:
-    """Compares the present photos or rows with a run, by contents and names.
-
-    Equal content under another name is the same photo. Of embeddings a row with an id is known by
-    the id alone, and a numbered row by its content. A photo that a program has turned by its tag is
-    the same one, see `decode.same_photo`.
-
-    Args:
-        run: the run before the update, with facts; its names are, of photos, absolute paths.
-        names: the names of the m present ones, as those of `run`; None: they are numbered.
-        facts: `[m]` of `data.images.FACTS`, facts about the present ones.
-    """
-    names = None if names is None else tuple(names)
-    assert run.facts is not None
-    if run.is_of_images or names is None or run.names is None:
-        known = _matched(_keys(run.facts, run.names), _keys(facts, names))
-    else:
-        known = _matched(run.names, names)
-    if run.is_of_images:
-        left = np.flatnonzero(known < 0)
-        free = np.setdiff1d(np.arange(len(facts)), known)
-        place = _matched(_keys(run.facts[left]), _keys(facts[free]))
-        known[left[place >= 0]] = free[place[place >= 0]]
-    new = np.setdiff1d(np.arange(len(facts)), known)
-    of_new = None if names is None else [names[i] for i in new.tolist()]
-    gone = [digest.tobytes() for digest in run.gone["digest"]]
-    present = _digests_of_departed(run, facts[new], of_new)
-    if run.is_of_images:
-        gone, present = ([*map(decode.same_photo, each)] for each in (gone, present))
-    place = _matched(gone, present)
-    back = new[place[place >= 0]]
-    facts_then = facts[back]
-    if run.is_of_images:
-        facts_then["digest"] = run.gone["digest"][place >= 0]
-    columns = run.gone[place >= 0][list(COLUMNS.names or ())].astype(COLUMNS)
-    every = None
-    if run.names is not None and names is not None:
-        every = (*run.names, *(names[i] for i in back.tolist()))
-    run = dataclasses.replace(
-        run,
-        columns=np.concatenate([run.columns, columns]),
-        facts=np.concatenate([run.facts, facts_then]),
-        names=every,
-        gone=run.gone[place < 0],
-    )
-    known = np.concatenate([known, back])
-    assert run.facts is not None
-    changed = (run.facts["digest"] != facts["digest"][known]).any(axis=1) & (known >= 0)
-    return _Comparison(run, known, changed, np.setdiff1d(new, back), names, facts)
-
-
-def _keys(facts: NDArray, names: Sequence[str] | None = None) -> list[tuple[bytes, str]]:
-    """Returns what `_matched` compares: contents, and names, if there are any."""
-    contents = (decode.same_photo(digest.tobytes()) for digest in facts["digest"])
-    if names is None:
-        names = [""] * len(facts)
-    return list(zip(contents, names, strict=True))
-
-
-def _matched(known: Sequence[Any], now: Sequence[Any]) -> NDArray:
-    """Returns for each known key the index of an equal key in `now`, int64 `[n]`, -1 without one.
-
-    Equal keys are paired in order: the first known one gets the first of `now`, the second the
-    second, and so on. No index is used twice.
-    """
-    comparison = collections.defaultdict[Any, list[int]](list)
-    for i in reversed(range(len(now))):
-        comparison[now[i]].append(i)
-    return np.array([comparison[key].pop() if comparison[key] else -1 for key in known], np.int64)
 
 
 def _confirm(run: Run, gone: int, confirmed: bool, do: str, changed: int = 0) -> None:
@@ -408,7 +255,7 @@ def _photos_config(run: Run) -> PhotosConfig:
 
 def _compare_photos(
     run: Run, more: Sequence[str], gone: Sequence[str], exclude: Sequence[str]
-) -> tuple[Inputs[PhotosConfig], _Comparison, NDArray]:
+) -> tuple[Inputs[PhotosConfig], Comparison, NDArray]:
     """Compares the photos that are in the folders of a run now, and in others, with the run.
 
     Args:
@@ -427,7 +274,7 @@ def _compare_photos(
     """
     now = sources.find(run, _photos_config(run), more, gone, exclude)
     run = dataclasses.replace(run, names=changes.paths(run))
-    comparison = _compare(run, now.paths, now.facts)
+    comparison = match.compare(run, now.paths, now.facts)
     is_kept = comparison.known >= 0
     names = comparison.run.names or ()
     not_found = [row for row in np.flatnonzero(~is_kept).tolist() if now.may_be_there(names[row])]
@@ -443,8 +290,8 @@ def _compare_photos(
 
 
 def _embedded(
-    comparison: _Comparison, inputs: Inputs[PhotosConfig]
-) -> tuple[_Comparison, NDArray, tuple[tuple[str, str], ...]]:
+    comparison: Comparison, inputs: Inputs[PhotosConfig]
+) -> tuple[Comparison, NDArray, tuple[tuple[str, str], ...]]:
     """Embeds the photos that are new, or turned.
 
     Returns:
@@ -558,7 +405,7 @@ def _row_options(run: Run) -> ClusterOptions:
     return ClusterOptions.of(run.config)
 
 
-def _compare_rows(run: Run, values: NDArray, table: Table | None) -> _Comparison:
+def _compare_rows(run: Run, values: NDArray, table: Table | None) -> Comparison:
     """Compares rows `[m, d]` of a table with a run.
 
     A row is known if the run has a row of the same id. If the rows of the run are numbered, the
@@ -576,7 +423,7 @@ def _compare_rows(run: Run, values: NDArray, table: Table | None) -> _Comparison
     """
     if table is None:
         assert run.facts is not None
-        return _compare(run, run.names, run.facts)
+        return match.compare(run, run.names, run.facts)
     with checks.named({"X must": "--features must"}):
         run.checked(values)
     if run.names is not None and table.names is None:
@@ -585,7 +432,7 @@ def _compare_rows(run: Run, values: NDArray, table: Table | None) -> _Comparison
             "column or array has the ids, or for .npy which other file"
         )
     names = None if run.names is None else table.names
-    return _compare(run, names, embeddings.digests(values))
+    return match.compare(run, names, embeddings.digests(values))
 
 
 def _differs(before: Run, after: Run) -> bool:
@@ -624,38 +471,6 @@ def _unchanged(before: Run, run: Run, *, with_report: bool) -> Ended:
         lines.append(f"They are in {image_files.shown(run.config['data']['dir'])} from now on.")
     text = "\n".join(lines)
     return text, changes.values(dataclasses.replace(run, events=(), changes={}), refit=False)
-
-
-def _kept_decisions(run: Run, kept: NDArray) -> NDArray:
-    """Returns what a person has decided about rows that leave, `[g]` of `DEPARTED`.
-
-    They are the rows that a person has decided about, and those of a cluster of `Run.held`.
-
-    Args:
-        run: the run with all rows of which some leave.
-        kept: int `[l]`, indices of the rows that stay.
-    """
-    columns = run.columns
-    is_said = columns["decided"].copy()
-    is_said |= np.isin(columns["label"], list(run.held))
-    is_said[kept] = False
-    left = np.zeros(is_said.sum(), DEPARTED)
-    left[list(COLUMNS.names or ())] = columns[is_said]
-    assert run.facts is not None
-    names = None if run.names is None else [run.names[i] for i in np.flatnonzero(is_said).tolist()]
-    digests = b"".join(_digests_of_departed(run, run.facts[is_said], names))
-    left["digest"] = np.frombuffer(digests, np.uint8).reshape(-1, 32)
-    return left
-
-
-def _digests_of_departed(run: Run, facts: NDArray, names: Sequence[str] | None) -> list[bytes]:
-    """Returns digests by which images or rows are known again when they return.
-
-    They are of the content, and of rows with ids of the id.
-    """
-    if run.is_of_images or names is None:
-        return [digest.tobytes() for digest in facts["digest"]]
-    return [hashlib.sha256(name.encode("utf-8", "surrogateescape")).digest() for name in names]
 
 
 def write_next(before: Run, run: Run, *, with_report: bool) -> Run:

@@ -1,0 +1,197 @@
+"""Photos or rows that exist now, matched to those of a run; all functions are pure."""
+
+import collections
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cluster_jax.data import decode
+from cluster_jax.runs.run import COLUMNS, DEPARTED, Run
+
+
+class Comparison(NamedTuple):
+    """The m photos or rows that exist now, compared with the n rows of a run.
+
+    Attributes:
+        run: the run; rows that had left and have returned are its last ones, with their
+            corrections. Its names are, of photos, absolute paths.
+        known: int64 `[n]`, for each row of `run` its index among the m present ones, -1 if it is
+            gone.
+        changed: bool `[n]`, rows of `run` that are there with another vector, or turned by a tag.
+        new: int64, ascending, indices among the m present ones that `run` does not have.
+        names: ids or absolute paths of the m present ones; None: they are numbered.
+        facts: `[m]`, facts about the present ones, see `Run.facts`.
+    """
+
+    run: Run
+    known: NDArray
+    changed: NDArray
+    new: NDArray
+    names: tuple[str, ...] | None
+    facts: NDArray
+
+    @property
+    def _facts_now(self) -> NDArray:
+        """Facts about the rows of `run`, `[n]`: of the present ones those of now.
+
+        The same photo may be in another file, in which a program has written a title.
+        """
+        assert self.run.facts is not None
+        facts = self.run.facts.copy()
+        is_there = self.known >= 0
+        facts[is_there] = self.facts[self.known[is_there]]
+        return facts
+
+    @property
+    def embedded(self) -> NDArray:
+        """Indices among the present ones of which the run has no features: changed and new ones."""
+        return np.concatenate([self.known[self.changed], self.new])
+
+    def joined(self, is_kept: NDArray) -> tuple[Run, NDArray]:
+        """Returns the run with the rows that stay, and after them all new ones.
+
+        The features of changed and new rows become the last ones of the store, which still lacks
+        them. New rows have no cluster yet, and true labels of new rows are unknown.
+
+        Args:
+            is_kept: bool `[n]`, the rows of `run` that stay, also where they are not present.
+
+        Returns:
+            The run, and the indices of the rows that stay, int64, ascending: an index from the size
+            of the run before the update on is that of a row that has returned.
+        """
+        run = self.run
+        old = np.flatnonzero(is_kept)
+        assert run.store is not None
+        names = None
+        if self.names is not None and run.names is not None:
+            places = zip(old.tolist(), self.known[old].tolist(), strict=True)
+            known = (run.names[row] if i < 0 else self.names[i] for row, i in places)
+            names = (*known, *(self.names[i] for i in self.new.tolist()))
+        columns = run.columns.copy()
+        n_changed = int(self.changed.sum())
+        columns["row"][self.changed] = len(run.store) + np.arange(n_changed)
+        added = np.zeros(len(self.new), COLUMNS)
+        added["row"] = len(run.store) + n_changed + np.arange(len(added))
+        added["since"] = run.updates + 1
+        truth = None
+        if run.truth is not None:
+            truth = np.full(len(old) + len(added), -1, np.int32)
+            was_there = old < len(run.truth)
+            truth[: len(old)][was_there] = run.truth[old[was_there]]
+        after = dataclasses.replace(
+            run,
+            names=names,
+            columns=np.concatenate([columns[old], added]),
+            facts=np.concatenate([self._facts_now[old], self.facts[self.new]]),
+            truth=truth,
+            gone=np.concatenate([run.gone, _kept_decisions(run, old)]),
+        )
+        return after, old
+
+
+def compare(run: Run, names: Sequence[str] | None, facts: NDArray) -> Comparison:
+    """Compares the present photos or rows with a run, by contents and names.
+
+    Equal content under another name is the same photo. Of embeddings a row with an id is known by
+    the id alone, and a numbered row by its content. A photo that a program has turned by its tag is
+    the same one, see `decode.same_photo`.
+
+    Args:
+        run: the run before the update, with facts; its names are, of photos, absolute paths.
+        names: the names of the m present ones, as those of `run`; None: they are numbered.
+        facts: `[m]` of `data.images.FACTS`, facts about the present ones.
+    """
+    names = None if names is None else tuple(names)
+    assert run.facts is not None
+    if run.is_of_images or names is None or run.names is None:
+        known = _matched(_keys(run.facts, run.names), _keys(facts, names))
+    else:
+        known = _matched(run.names, names)
+    if run.is_of_images:
+        left = np.flatnonzero(known < 0)
+        free = np.setdiff1d(np.arange(len(facts)), known)
+        place = _matched(_keys(run.facts[left]), _keys(facts[free]))
+        known[left[place >= 0]] = free[place[place >= 0]]
+    new = np.setdiff1d(np.arange(len(facts)), known)
+    of_new = None if names is None else [names[i] for i in new.tolist()]
+    gone = [digest.tobytes() for digest in run.gone["digest"]]
+    present = _digests_of_departed(run, facts[new], of_new)
+    if run.is_of_images:
+        gone, present = ([*map(decode.same_photo, each)] for each in (gone, present))
+    place = _matched(gone, present)
+    back = new[place[place >= 0]]
+    facts_then = facts[back]
+    if run.is_of_images:
+        facts_then["digest"] = run.gone["digest"][place >= 0]
+    columns = run.gone[place >= 0][list(COLUMNS.names or ())].astype(COLUMNS)
+    every = None
+    if run.names is not None and names is not None:
+        every = (*run.names, *(names[i] for i in back.tolist()))
+    run = dataclasses.replace(
+        run,
+        columns=np.concatenate([run.columns, columns]),
+        facts=np.concatenate([run.facts, facts_then]),
+        names=every,
+        gone=run.gone[place < 0],
+    )
+    known = np.concatenate([known, back])
+    assert run.facts is not None
+    changed = (run.facts["digest"] != facts["digest"][known]).any(axis=1) & (known >= 0)
+    return Comparison(run, known, changed, np.setdiff1d(new, back), names, facts)
+
+
+def _keys(facts: NDArray, names: Sequence[str] | None = None) -> list[tuple[bytes, str]]:
+    """Returns what `_matched` compares: contents, and names, if there are any."""
+    contents = (decode.same_photo(digest.tobytes()) for digest in facts["digest"])
+    if names is None:
+        names = [""] * len(facts)
+    return list(zip(contents, names, strict=True))
+
+
+def _matched(known: Sequence[Any], now: Sequence[Any]) -> NDArray:
+    """Returns for each known key the index of an equal key in `now`, int64 `[n]`, -1 without one.
+
+    Equal keys are paired in order: the first known one gets the first of `now`, the second the
+    second, and so on. No index is used twice.
+    """
+    comparison = collections.defaultdict[Any, list[int]](list)
+    for i in reversed(range(len(now))):
+        comparison[now[i]].append(i)
+    return np.array([comparison[key].pop() if comparison[key] else -1 for key in known], np.int64)
+
+
+def _kept_decisions(run: Run, kept: NDArray) -> NDArray:
+    """Returns what a person has decided about rows that leave, `[g]` of `DEPARTED`.
+
+    They are the rows that a person has decided about, and those of a cluster of `Run.held`.
+
+    Args:
+        run: the run with all rows of which some leave.
+        kept: int `[l]`, indices of the rows that stay.
+    """
+    columns = run.columns
+    is_said = columns["decided"].copy()
+    is_said |= np.isin(columns["label"], list(run.held))
+    is_said[kept] = False
+    left = np.zeros(is_said.sum(), DEPARTED)
+    left[list(COLUMNS.names or ())] = columns[is_said]
+    assert run.facts is not None
+    names = None if run.names is None else [run.names[i] for i in np.flatnonzero(is_said).tolist()]
+    digests = b"".join(_digests_of_departed(run, run.facts[is_said], names))
+    left["digest"] = np.frombuffer(digests, np.uint8).reshape(-1, 32)
+    return left
+
+
+def _digests_of_departed(run: Run, facts: NDArray, names: Sequence[str] | None) -> list[bytes]:
+    """Returns digests by which images or rows are known again when they return.
+
+    They are of the content, and of rows with ids of the id.
+    """
+    if run.is_of_images or names is None:
+        return [digest.tobytes() for digest in facts["digest"]]
+    return [hashlib.sha256(name.encode("utf-8", "surrogateescape")).digest() for name in names]
