@@ -33,7 +33,7 @@ from cluster_jax.encoding import encoder
 from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.nets import pretrained
 from cluster_jax.report import summary
-from cluster_jax.runs import begin, export, page
+from cluster_jax.runs import begin, config_paths, export, page
 from cluster_jax.runs import run as records
 from cluster_jax.runs import update as updates
 from cluster_jax.runs import workdir as workdirs
@@ -491,7 +491,7 @@ def _training_images(X: Images, config: ConfigDict) -> Dataset:
     """Loads the images of `X` and records their source in the config's section `data`."""
     section = config.data
     paths, values = datasets.located(X)
-    section.dir = workdirs.normalized(paths)
+    section.dir = config_paths.normalized(paths)
     if section.name != "features":
         is_file = section.dir is None or section.dir.endswith((".npy", ".npz"))
         section.name = "arrays" if is_file else "folder"

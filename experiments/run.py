@@ -49,7 +49,7 @@ from cluster_jax.core.config import parse_section
 from cluster_jax.data import datasets
 from cluster_jax.data.images import DataConfig, subset
 from cluster_jax.runs import begin as pipeline
-from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs import claims
 from cluster_jax.training.config import config_json
 from cluster_jax.training.loop import Preempted
 from experiments import registry, table, tables
@@ -131,7 +131,7 @@ def _measure(run: Run, flags: Namespace, has_map: bool, command: str) -> dict:
     if registry.TAIL in run.changes:
         file = long_tail(config, run.changes[registry.TAIL], flags.runs)
         config.data.update(name="arrays", dir=str(file))
-    name = workdirs.default_workdir(config_json(config), run.config).name
+    name = claims.default_workdir(config_json(config), run.config).name
     digest, needs_umap = registry.digest(config), config.eval.method == "gridshift"
     if needs_umap and not has_map:
         config.eval.reduce = "pca"

@@ -16,6 +16,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data import tables
 from cluster_jax.evaluation.options import CLUSTERINGS, ClusterOptions
 from cluster_jax.report import summary
+from cluster_jax.runs import claims
 from cluster_jax.runs import workdir as workdirs
 
 # Flag -> the flag, and its values, without which it has no use.
@@ -84,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         options = ClusterOptions.of(vars(flags))
         checks.whole("seed", flags.seed, 0, 2**31 - 1)
         if flags.workdir is not None:
-            workdirs.check_folder(checks.local(flags.workdir))
+            claims.check_folder(checks.local(flags.workdir))
         features = tables.read_rows(flags.features, flags.array, flags.ids)
         labels = None
         if flags.labels is not None:

@@ -33,14 +33,13 @@ def run(
         The workdir.
     """
     from cluster_jax.core import devices
-    from cluster_jax.runs import begin
-    from cluster_jax.runs import workdir as workdirs
+    from cluster_jax.runs import begin, claims
     from cluster_jax.training.config import config_json, parse_config
 
     parse_config(config, name)
     train = config.get("train", {})
     devices.use_cores(math.gcd(train.get("batch_size", 0), train.get("labeled_batch_size") or 0))
-    workdir = workdir or workdirs.default_workdir(config_json(config), name)
+    workdir = workdir or claims.default_workdir(config_json(config), name)
     workdir = buckets.path(workdir)
     devices.keep_compiled()
     devices.distribute()

@@ -23,7 +23,7 @@ from cluster_jax.evaluation import own
 from cluster_jax.evaluation.options import FINDERS
 from cluster_jax.evaluation.stages import Stages
 from cluster_jax.report import summary
-from cluster_jax.runs import finish, page, photos, start, trainings, update
+from cluster_jax.runs import claims, config_paths, finish, page, photos, start, trainings, update
 from cluster_jax.runs import run as records
 from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
@@ -48,7 +48,7 @@ def run_pipeline(
 
     A config without the section `train` trains nothing. If the config of a finished run differs
     only in keys on which embeddings do not depend, such as the section `eval` (see
-    `workdir.training_part`), its images are clustered again. Clusters of which most images are the
+    `claims.training_part`), its images are clustered again. Clusters of which most images are the
     same keep their numbers, names and corrections; an undo goes back to the clusters before.
 
     Args:
@@ -94,11 +94,11 @@ def _run(
     """
     is_first = jax.process_index() == 0
     hosts.wait_for_all("started")
-    workdir = buckets.path(workdir or workdirs.default_workdir(parsed.values, name))
+    workdir = buckets.path(workdir or claims.default_workdir(parsed.values, name))
     if not isinstance(parsed, RunConfig):  # Trainings alone write into a bucket.
         checks.local(workdir)
-    parsed = parse_config(workdirs.with_absolute_paths(parsed.values), name)
-    finished = workdirs.claim(workdir, parsed.values)
+    parsed = parse_config(config_paths.with_absolute_paths(parsed.values), name)
+    finished = claims.claim(workdir, parsed.values)
     if is_first:
         _warn_of_an_edit(parsed, workdir)
     custom.check("eval.method", parsed.eval.method, FINDERS)
@@ -191,7 +191,7 @@ def _check_images(run: Run, dataset: Dataset) -> None:
     update may have changed them since the run began; others with `images.json`.
     """
     if run.is_trained or run.names is None or run.facts is None or dataset.facts is None:
-        workdirs.check_images(run.workdir, workdirs.describe_images(dataset))
+        claims.check_images(run.workdir, claims.describe_images(dataset))
         return
     facts = dataset.facts(np.arange(dataset.size))
     now = set(zip(dataset.sources or (), map(bytes, facts["digest"]), strict=True))
@@ -199,7 +199,7 @@ def _check_images(run: Run, dataset: Dataset) -> None:
     # Those that cannot be read are still in a streamed set.
     skipped = run.skipped if dataset.unreadable else ()
     if not {name for name, _ in now ^ known} <= {name for name, _ in skipped}:
-        raise workdirs.changed(run.workdir)
+        raise claims.changed(run.workdir)
 
 
 def _difference(config: AnyConfig, finished: Mapping[str, Any], workdir: epath.Path) -> str:
@@ -213,7 +213,7 @@ def _difference(config: AnyConfig, finished: Mapping[str, Any], workdir: epath.P
     Raises:
         InputError: the module of `eval.method` cannot be imported.
     """
-    differing = workdirs.difference(finished["config"], config.values)
+    differing = claims.difference(finished["config"], config.values)
     changed = ""
     if differing:
         undo = f"`cluster-jax update --workdir={shlex.quote(str(workdir))} --undo`"

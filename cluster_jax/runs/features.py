@@ -28,6 +28,7 @@ from cluster_jax.encoding.embed import (
     readable_rows,
 )
 from cluster_jax.encoding.encoder import Encoder
+from cluster_jax.runs import claims
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.training import build
 from cluster_jax.training.build import BuiltRun
@@ -160,7 +161,7 @@ def write_features(
     for note in dataset.notes if process == 0 else ():
         logger.warning("%s", note)
     kept = {key: x for key, x in values.items() if key in _OF_FEATURES}
-    about = {**kept, "images": workdirs.describe_images(dataset)}
+    about = {**kept, "images": claims.describe_images(dataset)}
     if trained is not None:
         about |= {"encoder": encoder.checksum, "split": split}
     made_from = workdirs.fingerprint(json.dumps(io.plain(about), sort_keys=True).encode())

@@ -21,7 +21,7 @@ from cluster_jax.data.decode import Item
 from cluster_jax.encoding.embed import UNREADABLE, Batch, Parts, readable_images, readable_rows
 from cluster_jax.encoding.embed import embed as embed_batches
 from cluster_jax.encoding.encoder import Encoder
-from cluster_jax.runs import start
+from cluster_jax.runs import claims, start
 from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.features import forward_of
@@ -73,7 +73,7 @@ def prepare(
         if is_done and readable.facts is not None:
             now = readable.facts(np.arange(readable.size))
             if (now["digest"] != pictures.facts["digest"][: len(now)]).any():
-                raise workdirs.changed(workdir)
+                raise claims.changed(workdir)
         if readable.skipped != inputs.dataset.skipped:
             start.print_skipped(readable.skipped)
         return inputs._replace(dataset=_as_stored(readable, pictures))

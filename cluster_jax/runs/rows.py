@@ -24,7 +24,7 @@ from cluster_jax.data import tables
 from cluster_jax.data.arrays import Shards
 from cluster_jax.data.images import FACTS
 from cluster_jax.evaluation.options import CLUSTERINGS, ClusterOptions, resolve
-from cluster_jax.runs import finish, measured, page, provenance
+from cluster_jax.runs import claims, finish, measured, page, provenance
 from cluster_jax.runs import run as records
 from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
@@ -78,11 +78,11 @@ def cluster(
     }
     if workdir is None:
         stem = pathlib.Path(str(files["features"])).stem or "features"
-        workdir = workdirs.default_path("clusters", stem, config)
+        workdir = claims.default_path("clusters", stem, config)
     workdir = epath.Path(checks.local(workdir)).expanduser()
     _check_same_rows(workdir, files["features"], config["data"]["features"])
     with checks.named({"data.labels": "the SHA-256 of --labels"}):
-        finished = workdirs.claim(workdir, config)
+        finished = claims.claim(workdir, config)
     io.check_writable(workdir)
     if workdirs.agree(finished is not None, workdir) and finished is not None:
         devices.say(f"{workdir} is finished; choose another folder to run it again")
@@ -123,7 +123,7 @@ def _written(run: Run, config: Mapping[str, Any], *, with_report: bool) -> dict[
     """
     workdir = run.workdir
     with workdirs.locked(workdir):
-        if (finished := workdirs.claim(workdir, config)) is not None:
+        if (finished := claims.claim(workdir, config)) is not None:
             return finished["results"]
         io.write_json(workdir / workdirs.CONFIG, run.config)
         if run.store is not None:
@@ -245,7 +245,7 @@ def read_rows(
 def _check_same_rows(workdir: epath.Path, file: str | None, hashed: str | None) -> None:
     """Raises an `InputError` if a folder has a finished run of other rows.
 
-    A run of images and a damaged state raise nothing here; `workdir.claim` refuses both.
+    A run of images and a damaged state raise nothing here; `claims.claim` refuses both.
 
     Args:
         workdir: the folder; need not exist.
@@ -253,7 +253,7 @@ def _check_same_rows(workdir: epath.Path, file: str | None, hashed: str | None) 
         hashed: the entry "features" of `fingerprint` for the rows.
     """
     stored = None
-    with contextlib.suppress(io.DamagedFile):  # Of which `workdir.claim` tells.
+    with contextlib.suppress(io.DamagedFile):  # Of which `claims.claim` tells.
         stored = workdirs.about(workdir)
     if stored is not None and stored["config"].get("data", {}).get("features", hashed) != hashed:
         do = "`cluster-jax update` takes these in, or choose another folder"

@@ -31,7 +31,7 @@ from cluster_jax.evaluation.options import ClusterOptions
 from cluster_jax.nets.pretrained import Preprocessing
 from cluster_jax.report import duplicates, report_data
 from cluster_jax.report.duplicates import Duplicates
-from cluster_jax.runs import store
+from cluster_jax.runs import config_paths, store
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.training import build
 from cluster_jax.training.config import PhotosConfig, parse_config
@@ -685,14 +685,14 @@ def _read(workdir: epath.Path, number: int) -> Run:
     for key in ("label_names", "known_classes"):
         about[key] = None if about[key] is None else tuple(about[key])
     stored_config = about["config"]
-    about["config"] = workdirs.with_located(stored_config, workdir, about["images"])
+    about["config"] = config_paths.with_located(stored_config, workdir, about["images"])
     names = None
     if "names" in stored:
         text = stored.pop("names").tobytes().decode("utf-8", "surrogateescape")
         names = tuple(text.split("\0"))
         if stored_config.get("data", {}).get("name") == "folder":
             places = (values["data"]["dir"] for values in (stored_config, about["config"]))
-            names = workdirs.relocated(names, *places)
+            names = config_paths.relocated(names, *places)
     if "facts" in stored and stored["facts"].dtype != FACTS:
         raise workdirs.older_version(workdir, "facts about its images or rows")
     parts: dict[str, dict[str, NDArray]] = {"placer": {}, "duplicates": {}}

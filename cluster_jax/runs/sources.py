@@ -17,7 +17,7 @@ from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets, images, tables
 from cluster_jax.data import folder as image_files
-from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs import config_paths
 from cluster_jax.runs.run import Run
 from cluster_jax.training.build import Inputs
 from cluster_jax.training.config import PhotosConfig, parse_config
@@ -130,7 +130,7 @@ def _without(own: str, gone: Sequence[str], run: Run) -> list[str]:
         InputError: one of `gone` is none of them.
     """
     folders = own.split("\n")
-    given_up = [str(workdirs.normalized(name)) for name in gone]
+    given_up = [str(config_paths.normalized(name)) for name in gone]
     if others := [name for name in given_up if name not in folders]:
         must = f"--gone must be a folder of {run.workdir}, {' or '.join(folders)}"
         raise InputError(f"{must}; got {others[0]}")
@@ -151,7 +151,7 @@ def _folders(own: Sequence[str], more: Sequence[str]) -> list[str]:
     """
     if missing := [name for name in more if not os.path.exists(os.path.expanduser(name))]:
         raise InputError(f"PHOTOS must be folders or files of images; got no {missing[0]}")
-    every = [*own, *(str(workdirs.normalized(name)) for name in more)]
+    every = [*own, *(str(config_paths.normalized(name)) for name in more)]
     real = [os.path.realpath(name) for name in every]
     return [
         name

@@ -10,7 +10,7 @@ from cluster_jax.core import checks
 from cluster_jax.core.devices import say
 from cluster_jax.core.names import counted
 from cluster_jax.data import folder as image_files
-from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs import config_paths
 from cluster_jax.training.build import BuiltRun, Inputs
 from cluster_jax.training.config import AnyConfig
 
@@ -52,7 +52,7 @@ def name_of_files(config: Mapping[str, Any]) -> str | None:
         return None
     if data["name"] == "folder":
         return image_files.root(data["dir"]).resolve().name
-    return epath.Path(str(workdirs.normalized(data["dir"]))).resolve().name
+    return epath.Path(str(config_paths.normalized(data["dir"]))).resolve().name
 
 
 def print_skipped(skipped: Sequence[tuple[str, str]]) -> None:

@@ -24,6 +24,7 @@ from cluster_jax.data import images, thumbnails
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import FACTS
 from cluster_jax.encoding.embed import LABELS, Batch, Parts, readable_rows
+from cluster_jax.runs import claims
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.training import build
 from cluster_jax.training.build import Inputs
@@ -232,7 +233,7 @@ class Store(NamedTuple):
 
     Attributes:
         workdir: the folder.
-        images: description of the images, see `workdir.describe_images`.
+        images: description of the images, see `claims.describe_images`.
         recorded: content of `images.json`; {} if no earlier call has written it.
         made_from: fingerprint of config and images.
         files: name of the file of an embedding -> number of training steps of its network. For the
@@ -263,10 +264,10 @@ def find(workdir: epath.Path, inputs: Inputs[AnyConfig], files: Mapping[str, int
     """
     # Facts about photos are in the store, by which `photos` tells other contents of a file.
     has_facts = isinstance(inputs.config, PhotosConfig) and inputs.dataset.facts is not None
-    images = workdirs.describe_images(inputs.dataset, by_names=has_facts)
-    made_from = workdirs.made_from(inputs.config.values, images)
-    recorded = workdirs.check_images(workdir, images)
-    there = (workdirs.has_embedding(workdir / name, made_from, by) for name, by in files.items())
+    images = claims.describe_images(inputs.dataset, by_names=has_facts)
+    made_from = claims.made_from(inputs.config.values, images)
+    recorded = claims.check_images(workdir, images)
+    there = (claims.has_embedding(workdir / name, made_from, by) for name, by in files.items())
     missing = tuple(name for name, is_there in zip(files, there, strict=True) if not is_there)
     return Store(workdir, images, recorded, made_from, files, missing)
 

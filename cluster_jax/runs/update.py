@@ -25,7 +25,17 @@ from cluster_jax.data.tables import Table
 from cluster_jax.encoding.embed import readable_images, readable_rows
 from cluster_jax.evaluation.options import ClusterOptions
 from cluster_jax.report import duplicates
-from cluster_jax.runs import changes, finish, match, measured, page, photos, provenance, sources
+from cluster_jax.runs import (
+    changes,
+    claims,
+    finish,
+    match,
+    measured,
+    page,
+    photos,
+    provenance,
+    sources,
+)
 from cluster_jax.runs import rows as embeddings
 from cluster_jax.runs import run as records
 from cluster_jax.runs import store as stores
@@ -140,7 +150,7 @@ def cluster_again(before: Run, config: AnyConfig, *, with_report: bool) -> Run:
     data = dict(before.config["data"])
     data["labels"] = config.data.labels or data["labels"]
     values = {**before.config, "data": data}
-    values |= {key: config.values[key] for key in workdirs.AFTER_TRAINING}
+    values |= {key: config.values[key] for key in claims.AFTER_TRAINING}
     after = dataclasses.replace(before, config=values)
     if data["labels"] is not None and before.names is not None:
         known = before.truth

@@ -27,7 +27,7 @@ from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.clustering.reduce import reduce
 from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.core.arrays import normalize_rows
-from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs import claims
 from cluster_jax.training.config import config_json
 from experiments import registry, table, tables
 from experiments.peers import summary
@@ -90,7 +90,7 @@ def workdir_of(one: Trained, runs: Path) -> Path | None:
     for file in sorted(runs.glob("*/embedding.npz")):
         data = json.loads((file.parent / "config.json").read_text())["data"]["dir"]
         wanted = config_json(registry.build(one.run, str(Path(data).parent)))
-        if workdirs.default_workdir(wanted, one.run.config).name == file.parent.name:
+        if claims.default_workdir(wanted, one.run.config).name == file.parent.name:
             return file.parent
     return None
 

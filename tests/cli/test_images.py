@@ -17,9 +17,8 @@ from cluster_jax.core.config import load_config
 from cluster_jax.data import decode
 from cluster_jax.data import images as data
 from cluster_jax.report import report_data
+from cluster_jax.runs import claims, store
 from cluster_jax.runs import run as records
-from cluster_jax.runs import store
-from cluster_jax.runs import workdir as workdirs
 from tests import toy
 from tests.report.test_report import Page
 from tests.rows import every_row
@@ -278,10 +277,10 @@ def test_default_folders_do_not_depend_on_the_spelling(tmp_path, monkeypatch):
     made = set()
     for folder in ("photos", "./photos", "photos/", f"{tmp_path}/photos", "x/../photos"):
         config["data"]["dir"] = folder
-        made.add(workdirs.default_workdir(config, "images"))
+        made.add(claims.default_workdir(config, "images"))
     assert len(made) == 1
     config["data"]["dir"] = "other"
-    assert workdirs.default_workdir(config, "images") not in made
+    assert claims.default_workdir(config, "images") not in made
 
 
 def test_one_photo_in_one_group(photos, tmp_path, capsys):

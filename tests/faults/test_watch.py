@@ -11,7 +11,7 @@ from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.methods.base import Watched
 from cluster_jax.runs import begin as pipeline
-from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs import claims
 from cluster_jax.training import loop, progress, watch
 from cluster_jax.training.config import config_json
 from tests.methods import cases
@@ -128,7 +128,7 @@ def test_the_advice_after_nan_is_possible(finished, tmp_path, monkeypatch):
             pipeline.run_pipeline(config, workdir)
     with pytest.raises(InputError, match=r"optimizer.learning_rate = .* choose another folder"):
         pipeline.run_pipeline(finished.config, workdir)
-    other = [workdirs.default_workdir(config_json(c), "toy") for c in (config, finished.config)]
+    other = [claims.default_workdir(config_json(c), "toy") for c in (config, finished.config)]
     assert other[0] != other[1]
     results = pipeline.run_pipeline(finished.config, tmp_path / "other")
     assert results["watch"] == []

@@ -18,7 +18,7 @@ from cluster_jax.encoding import embed
 from cluster_jax.methods import base
 from cluster_jax.metrics import ProbeSettings, linear_probe
 from cluster_jax.runs import begin as pipeline
-from cluster_jax.runs import provenance, trainings
+from cluster_jax.runs import claims, provenance, trainings
 from cluster_jax.runs import run as records
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.states import undo
@@ -451,9 +451,9 @@ def test_default_workdir_depends_on_the_training_only(tmp_path):
     config = config_json(toy.config(toy.file(tmp_path)))
     changed = json.loads(json.dumps(config))
     changed["eval"]["knn"] = [1]
-    assert workdirs.default_workdir(config, "x") == workdirs.default_workdir(changed, "x")
+    assert claims.default_workdir(config, "x") == claims.default_workdir(changed, "x")
     changed["seed"] = 1
-    assert workdirs.default_workdir(config, "x") != workdirs.default_workdir(changed, "x")
+    assert claims.default_workdir(config, "x") != claims.default_workdir(changed, "x")
 
 
 def test_signals_in_another_thread_are_left_alone(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.images import Dataset, with_channels
+from cluster_jax.runs import claims, config_paths
 from cluster_jax.runs import workdir as workdirs
 
 CONFIG = {"seed": 0, "method": {"name": "byol", "decay": 0.9}, "train": {"batch_size": 16}}
@@ -26,33 +27,33 @@ def _write(folder, config=CONFIG, **results):
 
 
 def test_a_new_or_unfinished_workdir_is_free(tmp_path):
-    assert workdirs.claim(tmp_path / "new" / "run", CONFIG) is None
-    assert workdirs.claim(_write(tmp_path / "run"), CONFIG) is None
+    assert claims.claim(tmp_path / "new" / "run", CONFIG) is None
+    assert claims.claim(_write(tmp_path / "run"), CONFIG) is None
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "todo.txt").write_text("x")
-    assert workdirs.claim(tmp_path / "notes", CONFIG) is None
+    assert claims.claim(tmp_path / "notes", CONFIG) is None
 
 
 def test_a_finished_run_is_returned(tmp_path):
     """With its own config, in which tuples count as lists."""
     config = {**OF_IMAGES, "eval": {"knn": (5, 20)}}
     folder = _write(tmp_path / "run", config, metrics={"acc": 1})
-    assert workdirs.claim(folder, config)["results"]["metrics"] == {"acc": 1}
+    assert claims.claim(folder, config)["results"]["metrics"] == {"acc": 1}
     # An evaluation that was interrupted has written its config, but no state.
     other = {**config, "eval": {"knn": (1,)}}
     io.write_json(folder / "config.json", other)
-    finished = workdirs.claim(folder, other)
+    finished = claims.claim(folder, other)
     assert finished["config"]["eval"]["knn"] == [5, 20]
 
 
 def test_only_the_compared_part_must_be_the_same(tmp_path):
     """Of images, that of which the embeddings are made; of embeddings, all."""
     folder = _write(tmp_path / "run", OF_IMAGES, provenance={})
-    assert workdirs.claim(folder, {**OF_IMAGES, "eval": {"knn": (1,)}})
+    assert claims.claim(folder, {**OF_IMAGES, "eval": {"knn": (1,)}})
     for config in (OF_IMAGES, CONFIG):
         folder = _write(tmp_path / f"run{len(config)}", config, provenance={})
         with pytest.raises(InputError, match="run with seed = 0, not 1; choose another folder"):
-            workdirs.claim(folder, {**config, "seed": 1})
+            claims.claim(folder, {**config, "seed": 1})
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ def test_only_the_compared_part_must_be_the_same(tmp_path):
 )
 def test_a_run_of_another_config(tmp_path, config, message):
     with pytest.raises(InputError, match=message) as error:
-        workdirs.claim(_write(tmp_path / "run"), {**CONFIG, **config})
+        claims.claim(_write(tmp_path / "run"), {**CONFIG, **config})
     assert "\n" not in str(error.value)
 
 
@@ -81,19 +82,19 @@ def test_a_folder_of_an_older_version(tmp_path, name):
     folder = _write(tmp_path / "run")
     (folder / name).write_bytes(b"x")
     with pytest.raises(InputError, match="was written by an older version of cluster_jax"):
-        workdirs.claim(folder, CONFIG)
+        claims.claim(folder, CONFIG)
 
 
 def test_what_is_no_workdir(tmp_path):
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file", tmp_path / "file" / "run"):
         with pytest.raises(InputError, match="file is a file; choose another"):
-            workdirs.claim(path, CONFIG)
+            claims.claim(path, CONFIG)
     for content in ("{", "[1]"):
         folder = _write(tmp_path / f"run{len(content)}")
         (folder / "config.json").write_text(content)
         with pytest.raises(InputError, match=r"config.json is damaged .* choose another folder"):
-            workdirs.claim(folder, CONFIG)
+            claims.claim(folder, CONFIG)
 
 
 def test_of_a_damaged_state_it_is_said_what_to_do(tmp_path):
@@ -109,31 +110,31 @@ def test_of_a_damaged_state_it_is_said_what_to_do(tmp_path):
 @pytest.mark.parametrize("name", ["assignments.csv", "embedding.npz"])
 def test_files_of_a_run_are_not_written_over(tmp_path, name):
     (tmp_path / "mine.txt").write_text("x")
-    assert workdirs.claim(tmp_path, CONFIG) is None
+    assert claims.claim(tmp_path, CONFIG) is None
     (tmp_path / name).write_text("x")
     with pytest.raises(InputError, match=f"must have config.json beside {name}.* choose another"):
-        workdirs.claim(tmp_path, CONFIG)
+        claims.claim(tmp_path, CONFIG)
 
 
 def test_the_default_path(tmp_path):
-    path = workdirs.default_path("runs", "my photos/1", CONFIG)
+    path = claims.default_path("runs", "my photos/1", CONFIG)
     assert str(path).startswith("runs/my_photos_1-")
-    assert path == workdirs.default_path("runs", "my photos/1", json.loads(json.dumps(CONFIG)))
-    assert path != workdirs.default_path("runs", "my photos/1", {**CONFIG, "seed": 1})
+    assert path == claims.default_path("runs", "my photos/1", json.loads(json.dumps(CONFIG)))
+    assert path != claims.default_path("runs", "my photos/1", {**CONFIG, "seed": 1})
 
 
 def test_all_images_in_memory_are_told_apart():
     pixels = np.zeros((300, 2, 2, 1), np.uint8)
     dataset = Dataset("arrays", 300, (2, 2, 1), pixels, pixels.__getitem__)
-    said = workdirs.describe_images(dataset)
-    assert workdirs.describe_images(with_channels(dataset, 3)) == said
+    said = claims.describe_images(dataset)
+    assert claims.describe_images(with_channels(dataset, 3)) == said
     pixels[6, 1, 1] = 1  # which is none of 256 evenly spaced ones
-    assert workdirs.describe_images(dataset) != said
+    assert claims.describe_images(dataset) != said
 
 
 def test_blank_lines_are_no_folder():
-    assert workdirs.normalized("/a\n\n/b/\n") == "/a\n/b"
-    assert workdirs.normalized("") == ""
+    assert config_paths.normalized("/a\n\n/b/\n") == "/a\n/b"
+    assert config_paths.normalized("") == ""
 
 
 def _paths(folder):
@@ -153,36 +154,36 @@ def _paths(folder):
 
 
 def _make(config):
-    for path in workdirs.paths_of(config).values():
+    for path in config_paths.paths_of(config).values():
         for line in path.split("\n"):
             pathlib.Path(line).mkdir(parents=True)
 
 
 def test_all_paths_of_a_config_move_with_the_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    stored = workdirs.with_absolute_paths(_paths("old"))
+    stored = config_paths.with_absolute_paths(_paths("old"))
     assert stored == _paths(tmp_path / "old")
-    assert len(workdirs.paths_of(stored)) == 7
+    assert len(config_paths.paths_of(stored)) == 7
     images = {"workdir": str(tmp_path / "old" / "runs" / "run")}
     _make(stored)
     old, new = (tmp_path / name / "runs" / "run" for name in ("old", "new"))
-    assert workdirs.with_located(stored, old, images) == stored
-    assert workdirs.with_located(stored, new, images) == stored, "what is there is taken"
+    assert config_paths.with_located(stored, old, images) == stored
+    assert config_paths.with_located(stored, new, images) == stored, "what is there is taken"
     (tmp_path / "old").rename(tmp_path / "new")
-    assert workdirs.with_located(stored, new, images) == _paths(tmp_path / "new")
-    assert workdirs.made_from(stored, {}) == workdirs.made_from(_paths(tmp_path / "new"), {})
+    assert config_paths.with_located(stored, new, images) == _paths(tmp_path / "new")
+    assert claims.made_from(stored, {}) == claims.made_from(_paths(tmp_path / "new"), {})
     # Only the weights stay behind.
     (tmp_path / "old" / "resnet18.safetensors").mkdir(parents=True)
     (tmp_path / "new" / "resnet18.safetensors").rmdir()
-    now = workdirs.with_located(stored, new, images)
+    now = config_paths.with_located(stored, new, images)
     assert now == {**_paths(tmp_path / "new"), "encoder": stored["encoder"]}
 
 
 @pytest.mark.parametrize("name", ["lite2", "hf:a/resnet18.safetensors", "folders", "gs://b/x"])
 def test_names_are_no_paths(name):
     config = {"data": {"dir": None, "labels": "folders"}, "encoder": name, "eval": {}}
-    assert workdirs.with_absolute_paths(config) == config
-    assert workdirs.with_absolute_paths({"network": {"weights": name}}) == {
+    assert config_paths.with_absolute_paths(config) == config
+    assert config_paths.with_absolute_paths({"network": {"weights": name}}) == {
         "network": {"weights": name}
     }
 
@@ -192,7 +193,7 @@ def test_names_of_images_follow_their_folders(tmp_path):
     before = f"{tmp_path}/home/a\n{tmp_path}/home/b"
     now = f"{tmp_path}/disk/a\n{tmp_path}/home/b"
     names = ("a/1.jpg", "b/sub/2.jpg", "elsewhere.jpg")
-    assert workdirs.relocated(names, before, before) == names
-    assert workdirs.relocated(names, before, now) == (
+    assert config_paths.relocated(names, before, before) == names
+    assert config_paths.relocated(names, before, now) == (
         "disk/a/1.jpg", "home/b/sub/2.jpg", "elsewhere.jpg",
     )  # fmt: skip

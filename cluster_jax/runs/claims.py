@@ -1,0 +1,284 @@
+"""Which run a folder is of: what was asked for, and of which images."""
+
+import hashlib
+import json
+import os
+import pathlib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from cluster_jax.core import arrays, buckets, io
+from cluster_jax.core.checks import InputError, short
+from cluster_jax.data.images import Dataset
+from cluster_jax.runs import config_paths
+from cluster_jax.runs import workdir as workdirs
+
+# Sections that may change in a trained run without training again.
+AFTER_TRAINING = ("eval", "note")
+# Keys that may change at any time, because they do not affect the result.
+AT_ANY_TIME = {
+    "train": (
+        "log_every",
+        "checkpoint_every",
+        "keep_checkpoints",
+        "prefetch",
+        "on_collapse",
+    ),
+    "data": ("cache_mb", "threads"),
+}
+
+# Files and folders that a run writes.
+_OF_A_RUN = (
+    *("checkpoints", workdirs.RESULTS, workdirs.ASSIGNMENTS, workdirs.REPORT, workdirs.IMAGES),
+    *(workdirs.ENCODER, workdirs.TRAIN_EMBEDDING, workdirs.TEST_EMBEDDING),
+    *(workdirs.INITIAL_EMBEDDING, workdirs.TRAIN_FEATURES, workdirs.TEST_FEATURES),
+)
+# The most images of a streamed set, evenly spaced, whose pixels enter a fingerprint.
+_SAMPLE = 256
+
+
+def default_path(folder: str, name: str, values: Mapping[str, Any]) -> pathlib.Path:
+    """Returns `FOLDER/NAME-HASH`, with a hash of `values`.
+
+    Args:
+        folder: "runs" or "clusters".
+        name: name of the config or file; characters unsuitable for a file name become "_".
+        values: everything that the result depends on, as JSON values.
+    """
+    text = json.dumps(values, sort_keys=True)
+    stem = re.sub(r"[^\w.-]+", "_", name)
+    return pathlib.Path(folder) / f"{stem}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def default_workdir(config: Mapping[str, Any], name: str) -> pathlib.Path:
+    """Returns `runs/NAME-HASH`, with a hash of all that embeddings depend on, see `training_part`.
+
+    Args:
+        config: the whole config, as JSON values; of its paths the absolute ones count.
+        name: name of the config.
+    """
+    return default_path("runs", name, training_part(config_paths.with_absolute_paths(config)))
+
+
+def training_part(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a copy of the part of a config that checkpoints and embeddings depend on.
+
+    Args:
+        config: the whole config of a training or of photos, as JSON values.
+    """
+    values = {k: v for k, v in config.items() if k not in AFTER_TRAINING}
+    for section in AT_ANY_TIME.keys() & values.keys():
+        keys = AT_ANY_TIME[section]
+        values[section] = {k: v for k, v in values[section].items() if k not in keys}
+    if values.get("novel", {}).get("classes") is None:  # Labels are for scores only.
+        values["data"].pop("labels", None)
+    return values
+
+
+def made_from(values: Mapping[str, Any], images: Mapping[str, Any]) -> str:
+    """Returns the SHA-256 of all that embeddings depend on, except the number of steps.
+
+    Paths are left out: they are others once files have moved, and `claim` compares them.
+
+    Args:
+        values: the whole config, as JSON values.
+        images: what `describe_images` returns.
+    """
+    paths = config_paths.paths_of(values)
+    part = training_part(config_paths.with_paths(values, dict.fromkeys(paths)))
+    part.get("train", {}).pop("duration", None)
+    return workdirs.fingerprint(json.dumps([part, images], sort_keys=True).encode())
+
+
+def check_folder(workdir: epath.PathLike) -> None:
+    """Raises an `InputError` unless a run can be in a workdir, which need not exist.
+
+    The path must lead to no file, and the folder must be writable, unless it has a `config.json`.
+    """
+    workdir = buckets.path(workdir)
+    if "://" not in str(workdir):  # A bucket has no folders.
+        for path in (workdir, *workdir.parents):
+            if path.exists() and not path.is_dir():
+                raise InputError(f"{path} is a file; choose another folder")
+    if not (workdir / workdirs.CONFIG).exists():  # A finished run may be read-only.
+        io.check_writable(workdir)
+
+
+def claim(workdir: epath.Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Checks that a run of `config` may use a workdir, and returns its finished run, if any.
+
+    Nothing is written or locked. Of a run of images, only the `training_part` must be equal.
+
+    Args:
+        workdir: folder of the run; need not exist.
+        config: everything that the result depends on, as JSON values. The caller then writes it to
+            `config.json`, before any other file.
+
+    Returns:
+        The values of `workdirs.about` for the finished run; None if there is none.
+
+    Raises:
+        InputError: the path is a file or leads through one; a folder without `config.json` cannot
+            be written (with one this is not checked, because a finished run may be read-only) or
+            has other files of a run; the run in the folder is of a different config, of another
+            command or of an older version; or its `config.json` or newest state is damaged.
+    """
+    check_folder(workdir)
+    there = buckets.names(workdir)
+    if workdirs.CONFIG not in there:
+        left = [name for name in _OF_A_RUN if name in there]
+        left += [f"run-{number}.npz" for number in workdirs.states(workdir)]
+        if left:
+            raise InputError(
+                f"{workdir} must have {workdirs.CONFIG} beside {left[0]}, to tell which run it is; "
+                "got none: restore it from a copy, or choose another folder"
+            )
+        return None
+    try:
+        workdirs.of_run(workdir)
+        stored = workdirs.stored_config(workdir)
+    except io.DamagedFile as error:
+        raise InputError(f"{error}, or choose another folder") from error
+    _check_same(workdir, stored, json.loads(json.dumps(config)))
+    return workdirs.about(workdir)
+
+
+def describe_images(dataset: Dataset, *, by_names: bool = False) -> dict[str, Any]:
+    """Returns "size" and "sha256" of the images of a run, to detect changes when it is resumed.
+
+    The hash is of the pixels or features of all images in memory, of a streamed set of at most 256
+    evenly spaced ones; of the names of all; and in novel class discovery of the known class of
+    each. Gray images are described as the same in three channels, which some networks take.
+
+    Args:
+        dataset: the images.
+        by_names: whether the names alone are described.
+    """
+    from cluster_jax.discovery import splits  # Loads JAX, as above.
+
+    dataset = dataset.shown or dataset
+    if by_names:
+        names = [os.fsencode(name) + b"\0" for name in dataset.sources or ()]
+        return {"size": dataset.size, "sha256": workdirs.fingerprint(*names)}
+    rows = dataset.images
+    if rows is None:
+        rows = dataset.fetch(np.arange(0, dataset.size, 1 + (dataset.size - 1) // _SAMPLE))
+    # Without the neighbors that features come with: they follow from the features.
+    rows = rows[:, : dataset.shape[0] - dataset.neighbors]
+    if dataset.has_images:
+        rows = np.broadcast_to(rows, (*rows.shape[:3], 3))
+    blocks = arrays.blocks(len(rows), rows[0].size)
+    parts = [workdirs.fingerprint(rows[block].tobytes()).encode() for block in blocks]
+    parts += [os.fsencode(name) for name in dataset.sources or ()]
+    if dataset.partial_labels is not None:
+        parts.append(dataset.partial_labels.astype(np.int32).tobytes())
+        parts.append("\n".join(splits.known_names(dataset)).encode())
+    return {"size": dataset.size, "sha256": workdirs.fingerprint(*parts)}
+
+
+def check_images(workdir: epath.Path, images: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the content of `images.json`, `{}` without one, after a check of the images.
+
+    Args:
+        workdir: folder of the run; need not exist.
+        images: see `describe_images`.
+
+    Raises:
+        InputError: the run began with other images, or the file is damaged (`DamagedFile`).
+    """
+    try:
+        recorded = workdirs.read_values(workdir / workdirs.IMAGES)
+    except FileNotFoundError:
+        return {}
+    if not images.items() <= recorded.items():
+        raise changed(workdir)
+    return recorded
+
+
+def changed(workdir: epath.Path) -> InputError:
+    """Returns the error for other images than those of the run in a workdir; raises nothing."""
+    return InputError(
+        f"the images or their known classes have changed since the run in {workdir} started: "
+        f"`cluster-jax update --workdir={workdir}` takes photos in, or choose another folder"
+    )
+
+
+def has_embedding(file: epath.Path, fingerprint: str, step: int | str) -> bool:
+    """Returns whether a file was written by this run, from its network after `step` training steps.
+
+    The file is an embedding or the encoder. The result is False if the file does not exist, or was
+    written after another number of steps.
+
+    Args:
+        file: path of the embedding or of the encoder; need not exist.
+        fingerprint: fingerprint of the run's config and images.
+        step: number of training steps of the network; for the encoder the text `STEPS:FEATURES`,
+            such as `1000:backbone`.
+
+    Raises:
+        InputError: the file was written by another run, or is damaged (`DamagedFile`).
+    """
+    try:
+        made_by, _, made_at = io.read_fingerprint(file).partition(":")
+    except FileNotFoundError:
+        return False
+    if made_by != fingerprint:
+        raise InputError(
+            f"{file} must be the embedding of this run; got that of another config or of other "
+            "images: choose another folder"
+        )
+    return made_at == str(step)
+
+
+def _check_same(workdir: epath.Path, stored: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    """Raises an `InputError` if a workdir has a run of another config, or of another command.
+
+    Args:
+        workdir: folder of the run, for messages.
+        stored: the config of the run.
+        config: the config that a user gives, after a round trip through JSON.
+    """
+    # `cluster` evaluates no network, and only a training trains.
+    if any((section in stored) != (section in config) for section in ("eval", "train")):
+        raise InputError(f"{workdir} contains a run of another command; choose another folder")
+    if stored.keys() != config.keys():
+        raise workdirs.older_version(workdir)
+    if "eval" in config:
+        stored = training_part(stored)
+        config = training_part(config)
+    if differing := difference(stored, config):
+        do = "choose another folder"
+        if differing.startswith("data.dir") and "train" not in config:
+            do = f"`cluster-jax update --workdir={workdir} FOLDER` takes moved photos, or {do}"
+        raise InputError(f"{workdir} contains a run with {differing}; {do}")
+
+
+def difference(stored: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    """Returns the differences of two configs, `KEY = OLD, not NEW (and KEY, ...)`; "" if equal.
+
+    `method.name` comes first, then the keys in alphabetical order. A missing key is equal to one
+    that is None, and a missing section to an empty one.
+    """
+    old, new = dict(_flat(stored)), dict(_flat(config))
+    # A different method also has different keys; its name is the clearest difference.
+    keys = sorted(old | new, key=lambda key: (key != "method.name", key))
+    keys = [key for key in keys if old.get(key) != new.get(key)]
+    if not keys:
+        return ""
+    more = f" (and {short(', '.join(keys[1:]))})" if len(keys) > 1 else ""
+    # Several folders are one a line.
+    was, now = (str(values.get(keys[0])).replace("\n", " and ") for values in (old, new))
+    return f"{keys[0]} = {was:.120}, not {now:.120}{more}"
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields (`section.key`, value) for each value of a config."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
