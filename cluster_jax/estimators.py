@@ -33,11 +33,12 @@ from cluster_jax.encoding import encoder
 from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.nets import pretrained
 from cluster_jax.report import summary
-from cluster_jax.runs import begin, config_paths, export, page
+from cluster_jax.runs import begin, config_paths, export, page, place
 from cluster_jax.runs import run as records
 from cluster_jax.runs import update as updates
 from cluster_jax.runs import workdir as workdirs
-from cluster_jax.runs.run import Nearest, Run
+from cluster_jax.runs.place import Nearest
+from cluster_jax.runs.run import Run
 from cluster_jax.training.config import config_json, parse_config
 
 
@@ -63,7 +64,7 @@ class _OfRun(abc.ABC):
         Raises:
             ValueError: there is no tree, or `n_clusters` is out of range.
         """
-        return self._fitted().cut(n_clusters=n_clusters)
+        return place.cut(self._fitted(), n_clusters=n_clusters)
 
     def locate(self, X: Any, *, n_clusters: int | None = None) -> Assignment:
         """Returns labels, distances, novelty and probabilities, see `clustering.base.Assignment`.
@@ -76,14 +77,14 @@ class _OfRun(abc.ABC):
         """
         run = self._fitted()
         labels = None if n_clusters is None else self.cut(n_clusters=n_clusters)
-        run.check_places()
-        placed = run.place(self._rows(X), labels)
+        place.check_places(run)
+        placed = place.place(run, self._rows(X), labels)
         return placed._replace(labels=run.titles(placed.labels))
 
     def predict(self, X: Any, *, n_clusters: int | None = None) -> NDArray:
         """Returns the cluster of each new image or row as in `labels_`, `[m]`, or as in `cut`.
 
-        It is that of most of the nearest ones of the run, see `runs.run.Run.place`. Files of a
+        It is that of most of the nearest ones of the run, see `runs.place.place`. Files of a
         folder are read as in `transform`: unreadable ones have no label.
         """
         return self.locate(X, n_clusters=n_clusters).labels
@@ -100,7 +101,7 @@ class _OfRun(abc.ABC):
         Raises:
             ValueError: what is new is invalid, or there is no tree of groups.
         """
-        return self._fitted().probabilities_of(self._rows(X))
+        return place.probabilities(self._fitted(), self._rows(X))
 
 
 class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
@@ -312,12 +313,12 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
         return self
 
     def nearest(self, X: Images, n: int = 5) -> Nearest:
-        """Returns the `n` images of the run most similar to each image, see `runs.run.Nearest`.
+        """Returns the `n` images of the run most similar to each image, see `runs.place.Nearest`.
 
         An image of the run is its own nearest. Unreadable files have no row, as in `transform`.
         """
         checks.whole("n", n, 1)
-        return self._fitted().nearest(self.transform(X), n)
+        return place.nearest(self._fitted(), self.transform(X), n)
 
     def export(self, path: str | os.PathLike) -> None:
         """Writes folders of links to the images by cluster, as `cluster-jax report --export` does.

@@ -1,6 +1,6 @@
 """Assignment of new images or embeddings to the clusters of a run, with its table and summary.
 
-`runs.run.Run.place` decides on the cluster.
+`runs.place.place` decides on the cluster.
 """
 
 import collections
@@ -22,6 +22,7 @@ from cluster_jax.report import assignments, summary
 from cluster_jax.runs import export
 from cluster_jax.runs import rows as embeddings
 from cluster_jax.runs import run as records
+from cluster_jax.runs.place import check_places, place
 from cluster_jax.runs.run import Run
 from cluster_jax.training.config import parse_config
 
@@ -61,11 +62,11 @@ def predict(
         export.check(folder, around, run.workdir)
     data = parse_config(run.config).data
     with checks.named({"images must": "--images must", "features must": "--images must"}):
-        run.check_places()
+        check_places(run)
         dataset = datasets.load_new(images, data, run.images["shape"])
         for note in dataset.notes:
             logger.warning("%s", note)
-        placed = run.place(run.encoder().embed(dataset))
+        placed = place(run, run.encoder().embed(dataset))
         placed = placed._replace(labels=run.titles(placed.labels))
     # Images of an array are no photos.
     words = ("image", "cluster") if dataset.sources is None else run.words
@@ -107,7 +108,7 @@ def predict_rows(
     rows, names, *_ = embeddings.read_rows(run, features, array, ids)
     blocks = [rows] if isinstance(rows, np.ndarray) else (block for _, block in rows.blocks())
     with checks.named({"X must": "--features must"}):
-        parts = [run.place(run.checked(block)) for block in blocks]
+        parts = [place(run, run.checked(block)) for block in blocks]
     joined: list[Any] = [
         None if column[0] is None else np.concatenate(column) for column in zip(*parts, strict=True)
     ]

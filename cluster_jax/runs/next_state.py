@@ -240,7 +240,7 @@ def _with_copies(
     """Returns the clusters of all rows before the fit, and which of them follow a decided copy.
 
     A new copy of a row that a person has decided gets the cluster of that row, or none, as in
-    `Run.place`. An old copy follows it as long as both are in one cluster.
+    `place.place`. An old copy follows it as long as both are in one cluster.
 
     Args:
         after: see `next_state`.

@@ -6,19 +6,17 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import knn, placing, smooth
-from cluster_jax.clustering import tree as trees
-from cluster_jax.clustering.base import NO_CLUSTER, Assignment
+from cluster_jax.clustering import placing, smooth
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.numbering import Event
 from cluster_jax.clustering.placing import ByTree, Placing
-from cluster_jax.core import arrays, checks, io
+from cluster_jax.core import arrays, io
 from cluster_jax.core.arrays import numeric
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import parse_section
@@ -67,20 +65,6 @@ _BY_ROW = (
     *("probabilities", "second_labels", "second_probabilities"),
 )
 _VOTERS = "voters.rows"  # of the placer, which are not stored where they are the features
-
-
-class Nearest(NamedTuple):
-    """The c images of a run most similar to each of l new images, the most similar first.
-
-    Attributes:
-        indices: int64 `[l, c]`, positions among the n images of the run.
-        similarities: float64 `[l, c]`, cosine similarity of the features.
-        files: str `[l, c]`, `Run.names` of these images; None if the run has no names.
-    """
-
-    indices: NDArray
-    similarities: NDArray
-    files: NDArray | None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -346,142 +330,6 @@ class Run:
         suggested = {key: name for key, name in suggested.items() if key in titles.values()}
         return {**suggested, **named}
 
-    def place(self, x: NDArray, labels: NDArray | None = None) -> Assignment:
-        """Returns a current cluster for each new row.
-
-        Each row is assigned independently of the others. With `labels=None`, a copy or near copy of
-        an image about which a person has decided gets the cluster of that image; this rule does not
-        apply to embeddings.
-
-        Args:
-            x: the rows, float `[l, d]`.
-            labels: int64 `[n]`, the clusters at another cut of the tree; None: the current ones.
-
-        Raises:
-            InputError: the rows are not finite, or the run cannot place new ones, see
-                `check_places`.
-        """
-        placer = self.check_places()
-        if labels is not None:
-            return placer.place(x, labels[self._rows_of_placer])
-        return self._as_decided(x, placer.place(x, self._labels_of_placer))
-
-    @property
-    def _rows_of_placer(self) -> NDArray:
-        """The indices of the rows of which `placer` has labels, int64.
-
-        They are all rows, or those that are described: a sample of rows in blocks, or the images
-        without a known class.
-        """
-        assert self.placer is not None
-        n = len(self.columns)
-        return np.arange(n) if len(self.placer.labels) == n else self.rows
-
-    @property
-    def _labels_of_placer(self) -> NDArray | None:
-        """The present labels of `_rows_of_placer`; None if those of `placer` itself are valid."""
-        labels = self.labels[self._rows_of_placer]
-        if self.placer is not None and np.array_equal(self.placer.labels, labels):
-            return None
-        return labels
-
-    def _as_decided(self, x: NDArray, placed: Assignment) -> Assignment:
-        """Returns an assignment in which copies of images that a person has decided follow these.
-
-        An image that a person has moved lies among images of another cluster, which would outvote
-        it. For what a copy is see `duplicates.near_threshold`. Embeddings have no copies.
-
-        Args:
-            x: the new rows, float `[l, d]`.
-            placed: the assignment of these rows by the placer.
-        """
-        decided = self.columns["decided"]
-        if not decided.any() or not self.is_of_images:
-            return placed
-        near = knn.nearest(x, self.all_features, 1, metric="cosine")
-        nearest = near.indices[:, 0]
-        if not decided[nearest].any():
-            return placed
-        distinct = self.placer.sample if isinstance(self.placer, ByTree) else slice(None)
-        threshold = duplicates.near_threshold(self.all_features[distinct])
-        is_copy = decided[nearest] & (1 - near.distances[:, 0] >= threshold)
-        placed = placed._replace(labels=np.where(is_copy, self.labels[nearest], placed.labels))
-        if (sure := placed.membership) is None:
-            return placed
-        return placed._replace(
-            probabilities=np.where(is_copy, 1.0, sure.probabilities),
-            second_labels=np.where(is_copy, NO_CLUSTER, sure.second_labels),
-            second_probabilities=np.where(is_copy, 0.0, sure.second_probabilities),
-        )
-
-    def probabilities_of(self, x: NDArray) -> NDArray:
-        """Computes the probability of each cluster for new rows `[l, d]`: float64 `[l, k]`.
-
-        The columns are the distinct values of `labels`, ascending: if a row of the run is in no
-        cluster, the first column is that of -1.
-
-        Raises:
-            InputError: the run has no tree, or is one of novel class discovery.
-        """
-        return self._tree("give probabilities").probabilities(x, self._labels_of_placer)
-
-    def cut(self, *, n_clusters: int | None = None) -> NDArray:
-        """Returns the group of each row at another cut of the tree, int64 `[n]`, -1 for none.
-
-        Groups are numbered from 0, independently of the clusters. After corrections or an update, a
-        cut into no more groups than clusters merges the current clusters; any finer cut is of the
-        tree of the last clustering and ignores corrections.
-
-        Args:
-            n_clusters: number of groups; None: the current clusters with their own numbers.
-
-        Raises:
-            InputError: the run has no tree or is one of novel class discovery, or `n_clusters` is
-                out of range.
-        """
-        placer = self._tree("cut")
-        if n_clusters is None:
-            return self.labels.copy()
-        assert self.tree is not None
-        checks.whole("n_clusters", n_clusters, 1, len(self.tree) + 1)
-        if n_clusters <= len(self.linkage) + 1 and not self.is_of_fit:
-            is_in = self.labels != NO_CLUSTER
-            codes = np.unique(self.labels[is_in], return_inverse=True)[1]
-            groups = np.full(len(self.labels), NO_CLUSTER)
-            groups[is_in] = trees.cut_tree(self.linkage, n_clusters)[codes]
-            return groups
-        return trees.cut(self.tree, placer.labels, placer.leaves, n_clusters)
-
-    def check_places(self) -> Placing:
-        """Returns what places new rows.
-
-        Raises:
-            InputError: the run used t-SNE, whose map has no place for them.
-        """
-        if self.placer is None:
-            flag = "--config.eval.reduce=umap" if self.is_of_images else "--reduce=umap"
-            raise InputError(
-                f"{self.workdir} used t-SNE, whose map has no place for new rows; run its command "
-                f"with {flag} in another folder"
-            )
-        return self.placer
-
-    def _tree(self, what: str) -> ByTree:
-        """Returns the placer by the tree; `what` completes "method must be 'tree' to ...".
-
-        Raises:
-            InputError: the run has no tree, or is one of novel class discovery.
-        """
-        if self.known_classes is not None:
-            raise InputError(
-                f"y must be None to {what}, which classes do not follow; got classes: fit again "
-                "without them"
-            )
-        if self.tree is None or not isinstance(self.placer, ByTree):
-            key = "eval.method" if self.is_of_images else "method"
-            raise InputError(f"{key} must be 'tree' to {what}; got {self.method!r}")
-        return self.placer
-
     def checked(self, x: Any) -> NDArray:
         """Returns new rows for a run of embeddings as an array `[l, d]`, after a check.
 
@@ -508,19 +356,6 @@ class Run:
                 f"{self.workdir}; got {rows.shape[1]}"
             )
         return rows
-
-    def nearest(self, x: NDArray, count: int) -> Nearest:
-        """Finds the images most similar to each of new rows `[l, d]`, by the cosine of features.
-
-        There are `count` for each row, or all n if the run has fewer; of equally similar ones the
-        first in the run comes first.
-
-        Raises:
-            InputError: the run does not store its features.
-        """
-        near = knn.nearest(x, self.all_features, count, metric="cosine")
-        named = None if self.names is None else np.asarray(self.names)[near.indices]
-        return Nearest(near.indices, 1 - near.distances, named)
 
     def encoder(self) -> Encoder:
         """Returns the encoder of a run of images: the trained one, or the pretrained one.

@@ -18,7 +18,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets
 from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.runs import begin as pipeline
-from cluster_jax.runs import corrections
+from cluster_jax.runs import corrections, place
 from cluster_jax.runs import run as records
 from cluster_jax.runs.run import Run
 from tests import toy
@@ -77,7 +77,7 @@ def test_images_do_not_affect_each_other(trained):
     alone = np.concatenate([features(pixels[i : i + 1]) for i in rows])
     np.testing.assert_allclose(alone, together[rows], atol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, rtol=1e-5)
-    few, all_ = run.place(alone), run.place(together)
+    few, all_ = place.place(run, alone), place.place(run, together)
     assert (few.labels == all_.labels[rows]).all()
     assert (few.is_novel == all_.is_novel[rows]).all()
     np.testing.assert_allclose(few.distances, all_.distances[rows], rtol=1e-3, atol=1e-5)
@@ -102,7 +102,7 @@ def test_new_images_join_their_like(trained):
     run = records.read(trained[0])
     pixels, kinds = toy.images(80, seed=8)
     dataset = datasets.load_new(pixels, toy.DATA, (8, 8, 1))
-    placed = run.place(run.encoder().embed(dataset))
+    placed = place.place(run, run.encoder().embed(dataset))
     known = toy.images(90)[1]
     clusters = run.labels
     commonest = np.array(
@@ -111,7 +111,7 @@ def test_new_images_join_their_like(trained):
     before = (commonest[clusters] == known).mean()
     assert (commonest[placed.labels] == kinds).mean() >= before - 0.1
     assert placed.is_novel.mean() < 0.2
-    foreign = run.place(-run.features)
+    foreign = place.place(run, -run.features)
     assert foreign.is_novel.all()
 
 
@@ -127,7 +127,7 @@ def test_a_folder_with_files_that_cannot_be_read(trained, tmp_path, capsys):
     assert [row["image"] for row in rows] == [f"sub/{i:02}.png" for i in range(12)]
     run = records.read(workdir)
     dataset = datasets.load(toy.DATA, pixels)
-    placed = run.place(run.encoder().embed(dataset))
+    placed = place.place(run, run.encoder().embed(dataset))
     assert _columns(rows, "cluster") == [placed.labels.tolist()]
     predict.main([f"--workdir={workdir}", f"--images={tmp_path}/new/sub/03.png",
                   f"--out={tmp_path}/one.csv"])  # fmt: skip
@@ -282,7 +282,7 @@ def test_placed_rows_have_probabilities(tmp_path):
     run = records.read(tmp_path / "run")
     rng = np.random.default_rng(0)
     rows = run.features + rng.normal(size=run.features.shape).astype(np.float32) / 3
-    placed = run.place(rows)
+    placed = place.place(run, rows)
     leaves, smoother = run.labels[run.placer.sample], run.placer.smoother
     around = membership.shares(smoother, leaves)
     shares = membership.probabilities(smoother, around, rows)
@@ -308,4 +308,4 @@ def test_placed_rows_have_probabilities(tmp_path):
     assert followed.labels[:3].tolist() == [*moved, -1]
     assert followed.probabilities[:3].tolist() == [1, 1, 1]
     assert followed.second_labels[:3].tolist() == [-1, -1, -1]
-    assert (followed.labels[3:] == run.place(near).labels[3:]).mean() > 0.9
+    assert (followed.labels[3:] == place.place(run, near).labels[3:]).mean() > 0.9

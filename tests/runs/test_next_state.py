@@ -12,7 +12,7 @@ from PIL import Image
 from cluster_jax.cli import cluster, images, update
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.tables import Table
-from cluster_jax.runs import measured, next_state, states
+from cluster_jax.runs import measured, next_state, place, states
 from cluster_jax.runs import run as records
 from cluster_jax.runs import update as updates
 from cluster_jax.runs import workdir as workdirs
@@ -97,7 +97,9 @@ def test_a_name_changes_only_the_name(run):
     ):
         np.testing.assert_array_equal(getattr(after, name), getattr(before, name), name)
     for count in (1, 2, 3):
-        np.testing.assert_array_equal(after.cut(n_clusters=count), before.cut(n_clusters=count))
+        np.testing.assert_array_equal(
+            place.cut(after, n_clusters=count), place.cut(before, n_clusters=count)
+        )
     assert after.results == before.results
 
 
@@ -200,7 +202,7 @@ def test_the_table_is_in_the_order_of_the_file(run):
         known = {i: own[bytes(row)] for i, row in enumerate(x) if bytes(row) in own}
         assert {i: table[i] for i in known} == known
         assert len(table) == len(x)
-        placed = records.read(run).place(x).labels
+        placed = place.place(records.read(run), x).labels
         assert placed.tolist() == table
     assert set(table[:7]) == {own[bytes(FIRST[30])]}
 

@@ -18,7 +18,7 @@ from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.tables import Table
 from cluster_jax.report import duplicates
-from cluster_jax.runs import measured, states, store, update
+from cluster_jax.runs import measured, place, states, store, update
 from cluster_jax.runs import run as records
 from cluster_jax.runs import workdir as workdirs
 from tests import toy
@@ -565,7 +565,7 @@ def test_rows_may_all_be_wrong(run):
     assert found["n_clusters"] == found["n_large"] == GROUPS - 1, "no cluster is larger"
     after = corrected(run, said_by(run, wrong=list(range(N))), with_report=True)
     assert set(after.labels.tolist()) == {-1}
-    assert (after.place(FIRST).labels == -1).all()
+    assert (place.place(after, FIRST).labels == -1).all()
 
 
 def test_features_that_are_missing_or_damaged_are_told(run):

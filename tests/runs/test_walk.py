@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from cluster_jax.cli import cluster, predict, report, update
+from cluster_jax.runs import place
 from cluster_jax.runs import run as records
 from tests.runs.walks import walk
 
@@ -105,7 +106,8 @@ class Walk:
         if had is not None:
             both = [key for key in had if key in now]
             assert np.mean([had[key] != now[key] for key in both]) <= most
-        assert (run.place(np.stack([*map(self.rows.get, self.order)])).labels.shape) == (len(now),)
+        placed = place.place(run, np.stack([*map(self.rows.get, self.order)]))
+        assert placed.labels.shape == (len(now),)
         assert max(shown, default=-1) < run.next_label
         self.numbers |= shown
         if not self.pages or self.pages[-1][0] != run.state:
