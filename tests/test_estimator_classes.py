@@ -1,10 +1,15 @@
 """ImageClusterer with classes given for some images: known ones by name, novel ones by number."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 
 import cluster_jax
 from cluster_jax.estimators import ImageClusterer
+from cluster_jax.runs import page, states
+from cluster_jax.runs import run as records
 from cluster_jax.training.config import config_json
 from tests import toy
 
@@ -60,7 +65,7 @@ def test_what_fit_leaves(fitted, images):
     )
     rows = toy.table(fitted._run.workdir)
     assert [row["class"] for row in rows] == fitted.labels_.tolist()
-    assert [row["cluster"] == "" for row in rows] == known.tolist()
+    assert [row["distance"] == "" for row in rows] == known.tolist()
     np.testing.assert_allclose(fitted.transform(pixels), features, atol=1e-5)
 
 
@@ -75,6 +80,34 @@ def test_new_images_are_told_by_name_or_number(fitted, images):
     same = where.labels == fitted.labels_[:9]
     np.testing.assert_allclose(where.distances[same], fitted.distances_[:9][same], atol=1e-5)
     assert where.is_novel.dtype == bool
+
+
+def test_a_person_corrects_novel_classes_and_the_known_ones_stay(fitted, images, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(fitted._run.workdir, run)
+    first = records.read(run)
+    called = page.report_data(first).names
+    assert called == {str(c): f"novel {c - 2}" for c in np.unique(first.labels[first.rows])}
+    to = int(first.labels[first.rows[0]])
+    said = {
+        "state": first.state,
+        "names": {str(to): "owls"},
+        "labels": {"3": to},
+        "new": {"a": "bats"},
+    }
+    said["labels"] |= {str(i): "a" for i in (5, 6)}
+    (tmp_path / "said.json").write_text(json.dumps(said))
+    states.correct(run, [tmp_path / "said.json"])
+    table = toy.table(run)
+    known = images[1] != "-1"
+    assert [row["class"] for row in table if row["distance"] == ""] == images[1][known].tolist()
+    moved = [table[row] for row in first.rows[[3, 5, 6]]]
+    assert [row["class"] for row in moved] == [f"novel {to - 2}", "novel 3", "novel 3"]
+    assert [row["name"] for row in moved] == ["owls", "bats", "bats"]
+    now = cluster_jax.load(run)
+    found = now.results_["metrics"]["discovery"]["novel"]
+    assert found["n_clusters"] == len(np.unique(records.read(run).labels[first.rows]))
+    assert set(now.predict(images[0][:9])) <= {row["class"] for row in table}
 
 
 def test_loaded(fitted, images):

@@ -1,0 +1,188 @@
+"""Where new rows belong among the clusters of a run, other cuts of its tree, and similar images."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cluster_jax.clustering import knn
+from cluster_jax.clustering import tree as trees
+from cluster_jax.clustering.base import NO_CLUSTER, Assignment
+from cluster_jax.clustering.placing import ByTree, Placing
+from cluster_jax.core import checks
+from cluster_jax.core.checks import InputError
+from cluster_jax.report import duplicates
+from cluster_jax.runs.run import Run
+
+
+class Nearest(NamedTuple):
+    """The c images of a run most similar to each of l new images, the most similar first.
+
+    Attributes:
+        indices: int64 `[l, c]`, positions among the n images of the run.
+        similarities: float64 `[l, c]`, cosine similarity of the features.
+        files: str `[l, c]`, `Run.names` of these images; None if the run has no names.
+    """
+
+    indices: NDArray
+    similarities: NDArray
+    files: NDArray | None
+
+
+def place(run: Run, x: NDArray, labels: NDArray | None = None) -> Assignment:
+    """Returns a current cluster for each new row.
+
+    Each row is assigned independently of the others. With `labels=None`, a copy or near copy of
+    an image about which a person has decided gets the cluster of that image; this rule does not
+    apply to embeddings.
+
+    Args:
+        run: the run.
+        x: the rows, float `[l, d]`.
+        labels: int64 `[n]`, the clusters at another cut of the tree; None: the current ones.
+
+    Raises:
+        InputError: the rows are not finite, or the run cannot place new ones, see
+            `check_places`.
+    """
+    placer = check_places(run)
+    if labels is not None:
+        return placer.place(x, labels[_rows_of_placer(run)])
+    return _as_decided(run, x, placer.place(x, _labels_of_placer(run)))
+
+
+def _rows_of_placer(run: Run) -> NDArray:
+    """Returns the indices of the rows of which the placer has labels, int64.
+
+    They are all rows, or those that are described: a sample of rows in blocks, or the images
+    without a known class.
+    """
+    assert run.placer is not None
+    n = len(run.columns)
+    return np.arange(n) if len(run.placer.labels) == n else run.rows
+
+
+def _labels_of_placer(run: Run) -> NDArray | None:
+    """Returns the present labels of `_rows_of_placer`; None if the placer itself has them."""
+    labels = run.labels[_rows_of_placer(run)]
+    if run.placer is not None and np.array_equal(run.placer.labels, labels):
+        return None
+    return labels
+
+
+def _as_decided(run: Run, x: NDArray, placed: Assignment) -> Assignment:
+    """Returns an assignment in which copies of images that a person has decided follow these.
+
+    An image that a person has moved lies among images of another cluster, which would outvote
+    it. For what a copy is see `duplicates.near_threshold`. Embeddings have no copies.
+
+    Args:
+        run: the run.
+        x: the new rows, float `[l, d]`.
+        placed: the assignment of these rows by the placer.
+    """
+    decided = run.columns["decided"]
+    if not decided.any() or not run.is_of_images:
+        return placed
+    near = knn.nearest(x, run.all_features, 1, metric="cosine")
+    nearest = near.indices[:, 0]
+    if not decided[nearest].any():
+        return placed
+    distinct = run.placer.sample if isinstance(run.placer, ByTree) else slice(None)
+    threshold = duplicates.near_threshold(run.all_features[distinct])
+    is_copy = decided[nearest] & (1 - near.distances[:, 0] >= threshold)
+    placed = placed._replace(labels=np.where(is_copy, run.labels[nearest], placed.labels))
+    if (sure := placed.membership) is None:
+        return placed
+    return placed._replace(
+        probabilities=np.where(is_copy, 1.0, sure.probabilities),
+        second_labels=np.where(is_copy, NO_CLUSTER, sure.second_labels),
+        second_probabilities=np.where(is_copy, 0.0, sure.second_probabilities),
+    )
+
+
+def probabilities(run: Run, x: NDArray) -> NDArray:
+    """Computes the probability of each cluster for new rows `[l, d]`: float64 `[l, k]`.
+
+    The columns are the distinct values of `labels`, ascending: if a row of the run is in no
+    cluster, the first column is that of -1.
+
+    Raises:
+        InputError: the run has no tree, or is one of novel class discovery.
+    """
+    return _tree(run, "give probabilities").probabilities(x, _labels_of_placer(run))
+
+
+def cut(run: Run, *, n_clusters: int | None = None) -> NDArray:
+    """Returns the group of each row at another cut of the tree, int64 `[n]`, -1 for none.
+
+    Groups are numbered from 0, independently of the clusters. After corrections or an update, a
+    cut into no more groups than clusters merges the current clusters; any finer cut is of the
+    tree of the last clustering and ignores corrections.
+
+    Args:
+        run: the run.
+        n_clusters: number of groups; None: the current clusters with their own numbers.
+
+    Raises:
+        InputError: the run has no tree or is one of novel class discovery, or `n_clusters` is
+            out of range.
+    """
+    placer = _tree(run, "cut")
+    if n_clusters is None:
+        return run.labels.copy()
+    assert run.tree is not None
+    checks.whole("n_clusters", n_clusters, 1, len(run.tree) + 1)
+    if n_clusters <= len(run.linkage) + 1 and not run.is_of_fit:
+        is_in = run.labels != NO_CLUSTER
+        codes = np.unique(run.labels[is_in], return_inverse=True)[1]
+        groups = np.full(len(run.labels), NO_CLUSTER)
+        groups[is_in] = trees.cut_tree(run.linkage, n_clusters)[codes]
+        return groups
+    return trees.cut(run.tree, placer.labels, placer.leaves, n_clusters)
+
+
+def check_places(run: Run) -> Placing:
+    """Returns what places new rows.
+
+    Raises:
+        InputError: the run used t-SNE, whose map has no place for them.
+    """
+    if run.placer is None:
+        flag = "--config.eval.reduce=umap" if run.is_of_images else "--reduce=umap"
+        raise InputError(
+            f"{run.workdir} used t-SNE, whose map has no place for new rows; run its command "
+            f"with {flag} in another folder"
+        )
+    return run.placer
+
+
+def _tree(run: Run, what: str) -> ByTree:
+    """Returns the placer by the tree; `what` completes "method must be 'tree' to ...".
+
+    Raises:
+        InputError: the run has no tree, or is one of novel class discovery.
+    """
+    if run.known_classes is not None:
+        raise InputError(
+            f"y must be None to {what}, which classes do not follow; got classes: fit again "
+            "without them"
+        )
+    if run.tree is None or not isinstance(run.placer, ByTree):
+        key = "eval.method" if run.is_of_images else "method"
+        raise InputError(f"{key} must be 'tree' to {what}; got {run.method!r}")
+    return run.placer
+
+
+def nearest(run: Run, x: NDArray, count: int) -> Nearest:
+    """Finds the images most similar to each of new rows `[l, d]`, by the cosine of features.
+
+    There are `count` for each row, or all n if the run has fewer; of equally similar ones the
+    first in the run comes first.
+
+    Raises:
+        InputError: the run does not store its features.
+    """
+    near = knn.nearest(x, run.all_features, count, metric="cosine")
+    named = None if run.names is None else np.asarray(run.names)[near.indices]
+    return Nearest(near.indices, 1 - near.distances, named)
