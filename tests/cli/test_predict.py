@@ -295,7 +295,7 @@ def test_placed_rows_have_probabilities(tmp_path):
     # The runner-up of a cluster that has become a part of another is that one.
     first, second = placed.labels[has_other][0], placed.second_labels[has_other][0]
     merged = corrections.corrected(run, {"merges": [[int(first), int(second)]]})
-    again = merged.place(rows[has_other][:1])
+    again = place.place(merged, rows[has_other][:1])
     assert again.labels[0] == second
     assert again.probabilities[0] >= shares[has_other][0, [first, second]].sum() - 1e-6
 
@@ -304,7 +304,7 @@ def test_placed_rows_have_probabilities(tmp_path):
     said = {"labels": {"0": moved[0], "1": moved[1]}, "wrong": [2]}
     corrected = corrections.corrected(run, said)
     near = run.features + rng.normal(size=run.features.shape).astype(np.float32) / 1_000
-    followed = corrected.place(3 * near)
+    followed = place.place(corrected, 3 * near)
     assert followed.labels[:3].tolist() == [*moved, -1]
     assert followed.probabilities[:3].tolist() == [1, 1, 1]
     assert followed.second_labels[:3].tolist() == [-1, -1, -1]
