@@ -37,8 +37,8 @@ neighbors). Then:
    and of the rows, are apart, it is that of step 5. More than 12 clusters must have 14 rows on
    average, and a silhouette that exceeds that of as many clusters of rows whose columns are
    shuffled, each on its own, by 0.1 and by half of their own gap: columns with long tails have
-   corners, as outputs of a softmax do, and a Gaussian has none. Otherwise Ward's tree of the
-   clusters joins them to 12 (not of micro-clusters).
+   corners, as outputs of a softmax do, and a Gaussian has none. Otherwise the best number up to 12
+   is taken, or HDBSCAN's clusters are joined to 12 (not of micro-clusters).
 8. Rare kinds (`_with_rare`), in a best guess. The silhouette of all rows hardly changes with a
    cluster of few rows. So the parts of Ward's tree inside each cluster are compared, those of 6
    rows to a sixth of the cluster of which 95 % of the links to nearest rows stay inside. The part
@@ -143,7 +143,7 @@ def find(x: NDArray, rows: Smoother, rng: np.random.Generator) -> Found:
     is_guess = share < MOST_APART and not is_curved
     guess = labels if is_guess else divided
     if _is_too_many(x, rows, guess, is_curved, rng):
-        guess = _fewer(rows, guess, scores)
+        guess = _fewer(rows, guess, scores, is_curved)
     elif is_guess and guess.any():
         guess = _with_rare(_inside(x, rows, guess, rng), guess)
     return Found(guess, gap, UNCLEAR, scores, is_guess)
@@ -244,9 +244,16 @@ def _is_too_many(
     return _silhouette(rows, labels) - _silhouette(null, parts) < least
 
 
-def _fewer(rows: Smoother, labels: NDArray, scores: dict) -> NDArray:
-    """Returns twelve unions of clusters, int64 `[n]`, by Ward's tree of their means."""
-    return tree.cut_tree(tree.nested(rows.smooth, np.ones(len(labels)), labels), _FEW)
+def _fewer(rows: Smoother, labels: NDArray, scores: dict[int, float], is_curved: bool) -> NDArray:
+    """Returns at most twelve clusters, int64 `[n]`: the best of step 2, or unions of curved ones.
+
+    The arguments are the representation, the clusters, the scores of `_search`, and whether the
+    clusters are those of HDBSCAN.
+    """
+    if is_curved:
+        return tree.cut_tree(tree.nested(rows.smooth, np.ones(len(labels)), labels), _FEW)
+    few = max((k for k in scores if k <= _FEW), key=lambda k: scores[k])
+    return _partition(rows, tree.ward(rows.smooth), few)
 
 
 def of_number(rows: Smoother, sizes: NDArray, wanted: int) -> NDArray:
