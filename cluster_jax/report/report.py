@@ -27,11 +27,10 @@ def render(data: ReportData) -> str:
         data: what the page shows.
     """
     data = _completed(data)
-    clustering = data.clustering
     names = {**report_data.suggested_names(data.results.get("suggested_names")), **data.names}
     # Copies come last: what they show is there already.
-    distances = np.where(data.is_copy, np.inf, clustering.distances)
-    clusters = report_data.clusters_by_size(clustering.cluster_labels, distances, names, data.group)
+    distances = np.where(data.is_copy, np.inf, data.distances)
+    clusters = report_data.clusters_by_size(data.cluster_labels, distances, names, data.group)
     doubts = doubtful(data)
     changed, more_changes = changes.entries(data, clusters)
     real = [cluster for cluster in clusters if cluster.id >= 0]
@@ -77,10 +76,10 @@ def _completed(data: ReportData) -> ReportData:
     A map of one axis gets a second one of zeros. True labels without names are named by their
     numbers. All else stays.
     """
-    points = data.clustering.points
+    points = data.points
     if points.shape[1] == 1:
         points = np.pad(points, ((0, 0), (0, 1)))
-        data = data._replace(clustering=data.clustering._replace(points=points))
+        data = data._replace(points=points)
     if data.true_labels is not None and data.label_names is None:
         data = data._replace(label_names=tuple(map(str, range(int(data.true_labels.max()) + 1))))
     return data
@@ -132,7 +131,7 @@ def doubtful(data: ReportData) -> list[tuple[int, int]]:
     Args:
         data: what the report shows; without probabilities or images the result is empty.
     """
-    member = data.clustering.membership
+    member = data.membership
     if member is None or data.fetch_images is None:
         return []
     points = np.flatnonzero(is_doubtful(member, data.is_copy, data.is_decided))
@@ -151,7 +150,7 @@ def questions(data: ReportData, doubts: Sequence[tuple[int, int]]) -> list[list[
         data: what the report shows.
         doubts: see `doubtful`.
     """
-    labels = data.clustering.cluster_labels
+    labels = data.cluster_labels
     asked = dict[int, list[int]]()  # the first point of a question -> its points
     last = dict[tuple[int, int], tuple[float, int]]()  # clusters -> time, and first point
     order = {point: rank for rank, (point, _) in enumerate(doubts)}
@@ -185,7 +184,7 @@ def _copies(data: ReportData) -> dict[int, list[int]]:
     shown = data.duplicates
     if shown is None:
         return {}
-    points = np.arange(len(data.clustering.cluster_labels))
+    points = np.arange(len(data.cluster_labels))
     images = points if shown.rows is None else shown.rows
     count = max(images.max(initial=-1), shown.duplicates.images.max(initial=-1)) + 1
     sets = duplicates.groups_of(shown.duplicates, int(count))[images]
@@ -222,7 +221,7 @@ def _overview(data: ReportData, real: Sequence[Cluster]) -> dict[str, Any]:
     origin = data.results["provenance"].get("number_of_clusters", {}).get(method)
     # The verdict is about the clusters that are found without k.
     judged = scores if method == "tree" and not discovery and origin != "given" else {}
-    outliers = data.clustering.outliers
+    outliers = data.outliers
     rows_used = data.results["provenance"].get("rows_used")
     # If every point is an outlier, no cluster is smaller than the others.
     n_large = sum(not outliers[c.members].all() for c in real) or len(real)

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster_jax.clustering import tree
+from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.numbering import Event
 from cluster_jax.core import arrays
-from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.report.duplicates import Shown, are_copies
 
 # Twenty distinguishable colors (at least 0.08 in OKLab) and from a white and a nearly black page;
@@ -70,9 +70,13 @@ class ReportData(NamedTuple):
         title: name of the run.
         results: contents of `results.json`, see `Run.results`; scores that need labels are None
             without them.
-        clustering: the clusters of n points, with their map; with a membership, `linkage` is the
-            tree of `SmoothTree`.
+        points: float `[n, p]`, the map.
+        cluster_labels: int `[n]`, the clusters, -1 for none.
+        distances: float `[n]`, distance to the center of the cluster; the nearest come first.
+        outliers: bool `[n]`, points of clusters too small to count.
         is_decided: bool `[n]`, points whose cluster a person has decided.
+        membership: how sure the clusters are, or None; with it, `linkage` is the tree of
+            `SmoothTree`.
         true_labels: int `[n]`, or None.
         label_names: name of each true label, or None: the labels are named by their numbers.
         sources: file name of each image or name of each row, or None.
@@ -98,8 +102,12 @@ class ReportData(NamedTuple):
 
     title: str
     results: Mapping[str, Any]
-    clustering: Clustering
+    points: NDArray
+    cluster_labels: NDArray
+    distances: NDArray
+    outliers: NDArray
     is_decided: NDArray
+    membership: Membership | None = None
     true_labels: NDArray | None = None
     label_names: tuple[str, ...] | None = None
     sources: tuple[str, ...] | None = None
@@ -141,7 +149,7 @@ class ReportData(NamedTuple):
     @property
     def is_copy(self) -> NDArray:
         """Which points are equal or nearly equal to another one that is kept, bool `[n]`."""
-        images = np.arange(len(self.clustering.cluster_labels))
+        images = np.arange(len(self.cluster_labels))
         shown = self.duplicates
         if shown is None:
             return are_copies(None, images)

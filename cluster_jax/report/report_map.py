@@ -74,7 +74,7 @@ def build_map(
     members = np.concatenate([cluster.members for cluster in clusters])
     kept = evenly_spaced(len(members), MAX_POINTS)
     points = members[kept]
-    axes = principal_components(data.clustering.points[points])
+    axes = principal_components(data.points[points])
     has_picture = _has_picture(data, points)
     places = np.flatnonzero(has_picture)
     places = places[evenly_spaced(len(places), MAX_THUMBNAILS)]
@@ -97,11 +97,11 @@ def build_map(
         columns["part"], merges, asked = parts_of_clusters(data.features, clusters, data.settled)
     taken = None
     for title, rows in shown.items():
-        columns[title] = np.full(len(data.clustering.points), -1)
+        columns[title] = np.full(len(data.points), -1)
         columns[title][rows] = np.arange(len(rows))
     if data.facts is not None:
         taken = data.facts["taken"][points].astype(str).tolist()
-    numbers = np.full(len(data.clustering.points), -1)
+    numbers = np.full(len(data.points), -1)
     numbers[points] = np.arange(len(points))
     doubtful = np.array(doubts, np.int64).reshape(-1, 2)
     doubtful = doubtful[numbers[doubtful[:, 0]] >= 0]
@@ -178,9 +178,9 @@ def _drawn(data: ReportData, clusters: Sequence[Cluster], kept: NDArray) -> list
 def _columns(data: ReportData) -> dict[str, NDArray]:
     """Returns the properties of all n points by title, `[n]` each, see "columns" in `build_map`."""
     columns = {
-        "index": np.arange(len(data.clustering.points)),
-        "distance": data.clustering.distances,
-        "outlier": data.clustering.outliers,
+        "index": np.arange(len(data.points)),
+        "distance": data.distances,
+        "outlier": data.outliers,
         "decided": data.is_decided,
     }
     if data.true_labels is not None:
@@ -190,9 +190,9 @@ def _columns(data: ReportData) -> dict[str, NDArray]:
         columns["bytes"] = np.minimum(data.facts["bytes"], np.iinfo(np.int32).max)
         # Enough of what a picture shows to know it again on another page.
         columns["digest"] = np.ascontiguousarray(data.facts["digest"][:, :4]).view("<i4")[:, 0]
-    if data.clustering.membership is not None:
+    if data.membership is not None:
         names = ("probability", "second_cluster", "second_probability")
-        columns |= dict(zip(names, data.clustering.membership[1:], strict=True))
+        columns |= dict(zip(names, data.membership[1:], strict=True))
     return columns
 
 

@@ -18,7 +18,6 @@ from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.core import buckets, io
 from cluster_jax.core.arrays import blocks
 from cluster_jax.data import folder as image_files
-from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.report import assignments, duplicates, report
 from cluster_jax.report.changes import N_SHOWN
 from cluster_jax.report.report_data import Changes, Gone, ReportData
@@ -204,6 +203,7 @@ def report_data(run: Run) -> ReportData:
     run = finish.with_map(run)
     rows = run.rows
     truth = run.labels_for_scores
+    is_moved = run.columns["decided"] & (run.labels != run.columns["found"])
     pictures = stores.read_pictures(run.workdir)
     places = pictures.places(run.columns["row"][rows])
 
@@ -222,7 +222,12 @@ def report_data(run: Run) -> ReportData:
     return ReportData(
         title=_title(run),
         results=run.results,
-        clustering=_clustering(run),
+        points=np.asarray(run.points),
+        cluster_labels=run.labels[rows],
+        # It is unknown how typical a moved image is of its new cluster: it comes last.
+        distances=np.where(is_moved[rows], np.inf, run.distances),
+        outliers=run.outliers,
+        membership=run.membership,
         true_labels=None if truth is None else truth[rows],
         label_names=run.label_names,
         sources=names,
@@ -304,23 +309,6 @@ def _gone(before: Run, rows: NDArray, pictures: stores.Pictures) -> list[Gone]:
             picture = None if place < 0 else pictures.fetch(np.array([place]))[0]
             gone.append(Gone(cluster, name, picture))
     return gone
-
-
-def _clustering(run: Run) -> Clustering:
-    """Returns the clusters of the described rows for the page; the run has a map."""
-    assert run.points is not None
-    known = run.columns[run.rows]
-    is_moved = known["decided"] & (known["label"] != known["found"])
-    return Clustering(
-        metrics={},
-        points=run.points,
-        centers=np.empty((0, 0)),  # Nothing is placed.
-        cluster_labels=known["label"],
-        # It is unknown how typical a moved image is of its new cluster: it comes last.
-        distances=np.where(is_moved, np.inf, run.distances),
-        outliers=run.outliers,
-        membership=run.membership,
-    )
 
 
 def _names(run: Run) -> dict[str, str]:

@@ -18,7 +18,6 @@ from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.numbering import Event
 from cluster_jax.core import io as files
 from cluster_jax.data.images import FACTS
-from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.nets import pretrained
 from cluster_jax.nets.config import LITE2
 from cluster_jax.report import (
@@ -65,26 +64,16 @@ def make(clusters, *, seed=3, side=8, channels=1, dimensions=3, labels=None, nam
     data = ReportData(
         title="a run",
         results={"provenance": provenance, "metrics": metrics, "images_per_second": 5217.4},
-        clustering=Clustering(
-            metrics={},
-            points=points,
-            centers=centers,
-            cluster_labels=clusters,
-            distances=np.linalg.norm(points - centers[clusters], axis=1).astype(np.float32),
-            outliers=np.zeros(n, bool),
-        ),
+        points=points,
+        cluster_labels=clusters,
+        distances=np.linalg.norm(points - centers[clusters], axis=1).astype(np.float32),
+        outliers=np.zeros(n, bool),
         is_decided=np.zeros(n, bool),
         true_labels=None if labels is None else np.asarray(labels, np.int32),
         label_names=names,
         fetch_images=lambda rows: images[rows],
     )
-    return changed(data, **changes)
-
-
-def changed(data, **changes):
-    """The data with other fields, also those of the clustering."""
-    own = {name: changes.pop(name) for name in Clustering._fields if name in changes}
-    return data._replace(clustering=data.clustering._replace(**own), **changes)
+    return data._replace(**changes)
 
 
 def labeled(**changes):
@@ -211,7 +200,7 @@ def test_what_changed(make_page):
     """New points of a cluster that grew, births, and what a cluster has lost; by their names."""
     names = {"2": "cats", "9": "old dogs"}
     data = make_page(distances=np.arange(68, dtype=float))._replace(names=names)
-    members = {c: np.flatnonzero(data.clustering.cluster_labels == c).tolist() for c in (0, 2, 4)}
+    members = {c: np.flatnonzero(data.cluster_labels == c).tolist() for c in (0, 2, 4)}
     new = [members[0][3], members[0][7]]
     is_new = np.isin(np.arange(68), new)
     left = np.full(68, -1)
@@ -319,7 +308,7 @@ def smooth_tree(metrics, **changes):
     sure = np.linspace(0.4, 1, 68)
     member = Membership(clusters, sure, (clusters + 1) % 3, 1 - sure)
     data = make(clusters, linkage=np.array([[0, 2, 1.5, 2], [1, 3, 4.5, 3]]))
-    data = changed(data, **{"membership": member, **changes})
+    data = data._replace(**{"membership": member, **changes})
     del data.results["metrics"]["gridshift"]
     data.results["metrics"]["tree"] = {"n_clusters": 3, **NO_SCORES, **metrics}
     return data
@@ -350,7 +339,7 @@ def test_what_is_said_of_clear_and_unclear_clusters():
     given.results["provenance"]["number_of_clusters"] = {"tree": "given"}
     assert "best guess" not in page_of(given).text
     few = {"verdict": "one_cluster", "gap": None, "rows_clustered": 5, "n_clusters": 1}
-    page = page_of(changed(smooth_tree(few), cluster_labels=np.zeros(68, int), linkage=None))
+    page = page_of(smooth_tree(few)._replace(cluster_labels=np.zeros(68, int), linkage=None))
     assert "There are fewer than 6 different images, too few to look for a number" in page.text
     assert "do not split into several" not in page.text
 
@@ -479,7 +468,7 @@ def test_pictures_are_those_of_their_images(channels, side, kind, monkeypatch):
     images = np.broadcast_to(shade[:, None, None, None], (30, side, side, channels)).copy()
     images[..., 0] //= 2
     data = make(np.arange(30) % 2, fetch_images=lambda rows: images[rows])
-    data = changed(data, distances=np.arange(30))  # like ones are neighbors in the sheet
+    data = data._replace(distances=np.arange(30))  # like ones are neighbors in the sheet
     assert [sheet["column"] for sheet in page_of(data).record["map"]["sheets"]] == ["sample"]
     with monkeypatch.context() as patch:
         patch.setattr(report_map, "SHEET_PIXELS", 30 * (side // 2) ** 2)
@@ -500,7 +489,7 @@ def test_pictures_are_those_of_their_images(channels, side, kind, monkeypatch):
 
 def test_doubtful_images_are_the_improbable_ones_until_a_person_decides():
     data = smooth_tree({"verdict": "clear", "gap": 0.4}, sources=PHOTOS)
-    member = data.clustering.membership
+    member = data.membership
     doubts = report.doubtful(data)
     expected = np.flatnonzero(member.probabilities < report.DOUBTFUL).tolist()
     assert [i for i, _ in doubts] == expected, "the least probable first"
@@ -511,17 +500,17 @@ def test_doubtful_images_are_the_improbable_ones_until_a_person_decides():
     points = points_of(page)
     assert points["index"][unpack(page.record["map"]["doubtful"])].tolist() == expected
     np.testing.assert_allclose(points["probability"], member.probabilities[points["index"]], 1e-6)
-    labels = data.clustering.cluster_labels.copy()
+    labels = data.cluster_labels.copy()
     labels[7] = -1
     sure = {"cluster_labels": labels, "membership": member._replace(labels=labels)}
-    decided = changed(data, is_decided=np.arange(68) == 3, **sure)
+    decided = data._replace(is_decided=np.arange(68) == 3, **sure)
     assert [i for i, _ in report.doubtful(decided)] == [i for i in expected if i not in (3, 7)]
     points = points_of(page_of(decided))
     assert points["decided"][points["index"] == 3] == 1
     assert report.doubtful(data._replace(fetch_images=None)) == []
     assert report.doubtful(labeled()) == []
     improbable = member._replace(probabilities=np.full(68, 0.3))
-    copied = changed(data, membership=improbable, duplicates=repeated(PHOTOS))
+    copied = data._replace(membership=improbable, duplicates=repeated(PHOTOS))
     asked = {i for i, _ in report.doubtful(copied)}
     assert set(range(68)) - asked == {40, 67, 9}, "what holds for a photo holds for its copies"
     drawn = points_of(page_of(copied))["index"].tolist()
@@ -535,7 +524,7 @@ def test_one_moment_and_near_copies_are_one_question():
     for point, second in {1: 4, 2: 1, 3: 58, 8: 7, 9: 11, 44: 2}.items():
         facts["taken"][point] = f"2024-05-01T10:00:{second:02d}".encode()
     data = smooth_tree({"verdict": "clear"}, sources=PHOTOS, facts=facts)
-    labels = data.clustering.cluster_labels
+    labels = data.cluster_labels
     assert set(labels[[1, 2, 3, 8, 9]]) == {labels[1]} != {labels[44]}
     doubts = [(8, 2), (44, 2), (2, 2), (1, 2), (3, 2), (9, 2), (5, 2), (6, 2), (12, 0)]
     asked = report.questions(data, doubts)
@@ -550,7 +539,7 @@ def test_one_moment_and_near_copies_are_one_question():
     assert report.questions(decided, [(9, 2)]) == [[9]]
     part = copied._replace(duplicates=shown._replace(rows=np.arange(68)[::-1]))
     assert report.questions(part, [(62, 2)]) == [[62, 58]], "points that are not the images"
-    page = page_of(changed(data, duplicates=None))
+    page = page_of(data._replace(duplicates=None))
     numbers = {i: n for n, i in enumerate(points_of(page)["index"].tolist())}
     doubted = [i for i, _ in report.doubtful(data)]
     questions = report.questions(data, report.doubtful(data))
@@ -614,14 +603,14 @@ def test_map_shows_the_principal_components():
     rows = points["index"]
     assert sorted(rows) == list(range(68))
     axes = np.stack([unpack(axis) for axis in chart["axes"]], 1)
-    centered = data.clustering.points - data.clustering.points.mean(axis=0)
+    centered = data.points - data.points.mean(axis=0)
     _, sizes, vectors = np.linalg.svd(centered, full_matrices=False)
     np.testing.assert_allclose(np.abs(axes), np.abs(centered @ vectors[:2].T)[rows], atol=1e-3)
     np.testing.assert_allclose(np.linalg.norm(axes, axis=0), sizes[:2], rtol=1e-4)
     signs = np.linalg.lstsq(centered[rows], axes, rcond=None)[0]
     assert np.all(signs[np.abs(signs).argmax(axis=0), range(2)] > 0), "no sign is left to chance"
-    np.testing.assert_array_equal(points["cluster"], data.clustering.cluster_labels[rows])
-    np.testing.assert_allclose(points["distance"], data.clustering.distances[rows])
+    np.testing.assert_array_equal(points["cluster"], data.cluster_labels[rows])
+    np.testing.assert_allclose(points["distance"], data.distances[rows])
     for cluster in chart["clusters"]:
         of_one = points["cluster"] == cluster["id"]
         assert cluster["size"] == np.sum(of_one)

@@ -51,8 +51,8 @@ def sources(n=68):
 
 def in_order(data, cluster):
     """Indices of a cluster's points, the most typical first."""
-    members = np.flatnonzero(data.clustering.cluster_labels == cluster)
-    return members[np.argsort(data.clustering.distances[members], kind="stable")].tolist()
+    members = np.flatnonzero(data.cluster_labels == cluster)
+    return members[np.argsort(data.distances[members], kind="stable")].tolist()
 
 
 def test_hover_and_large_view(tmp_path):
@@ -221,7 +221,7 @@ def test_one_answer_holds_for_a_burst_and_its_near_copies(tmp_path):
     copies = repeated(sources())
     images = copies.duplicates._replace(images=np.array([2, 6, 67, 60, 61]))
     data = smooth_tree({"verdict": "clear"}, sources=sources(), facts=facts, state="0123456789ab")
-    labels, member = data.clustering.cluster_labels, data.clustering.membership
+    labels, member = data.cluster_labels, data.membership
     assert labels[0] == labels[2] == labels[6] != labels[67]
     assert (member.probabilities[[0, 2]] < 0.8).all()
     assert member.second_labels[0] == member.second_labels[2] == 1
@@ -889,7 +889,7 @@ def test_a_phone(tmp_path):
     """
     data = smooth_tree({"verdict": "clear"}, sources=sources(), state="0123456789ab")
     found = run(tmp_path, data._replace(names={"1": "one long name " * 7}), steps, (390, 844))
-    n = int((data.clustering.membership.probabilities < 0.8).sum())
+    n = int((data.membership.probabilities < 0.8).sum())
     assert found["left"] == [f"{n - i} photos are doubtful" for i in range(3)]
     assert found["shown"] == [1, 1]
     assert found["wide"][0] > 0.8
@@ -1010,8 +1010,8 @@ def test_lasso_zoom_and_pan(tmp_path):
     rng = np.random.default_rng(0)
     data = labeled(sources=sources(), points=rng.uniform(size=(68, 2)).astype(np.float32))
     found = run(tmp_path, data, steps)
-    low, high = data.clustering.points.min(axis=0), data.clustering.points.max(axis=0)
-    x, y = (data.clustering.points - (low + high) / 2).T
+    low, high = data.points.min(axis=0), data.points.max(axis=0)
+    x, y = (data.points - (low + high) / 2).T
     assert found["all"] == found["reset"] == 68
     assert found["left"] == found["panned"] == np.sum(x < 0)
     assert found["right"] == np.sum(x > 0)
