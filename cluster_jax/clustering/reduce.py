@@ -84,7 +84,9 @@ def reduce(
     return _tsne(x, n_components, min(float(n_neighbors), (n - 1) / 3), metric, seed)
 
 
-def draw(x: NDArray, *, n_neighbors: int, metric: str, seed: int) -> NDArray:
+def draw(
+    x: NDArray, *, n_neighbors: int, metric: str, seed: int, others: NDArray | None = None
+) -> NDArray:
     """Returns a map of rows in two dimensions for the report, float32 `[n, 2]`, by t-SNE.
 
     t-SNE (van der Maaten and Hinton, 2008) starts at the principal components, and needs no
@@ -96,25 +98,29 @@ def draw(x: NDArray, *, n_neighbors: int, metric: str, seed: int) -> NDArray:
         n_neighbors: perplexity, capped at (n - 1) / 3.
         metric: distance between rows, `"cosine"` or `"euclidean"`.
         seed: random seed of the sample.
+        others: other rows `[m, d]`, of which the map is, `[m, 2]`; only the sample is of `x`.
 
     Example:
         >>> draw(np.eye(9), n_neighbors=2, metric="euclidean", seed=0).shape
         (9, 2)
     """
     x = np.asarray(x, np.float32 if x.dtype == np.float32 else np.float64)
-    x = x / (np.abs(x).max() or 1)  # A map has no unit.
+    scale = np.abs(x).max() or 1  # A map has no unit.
+    x = x / scale
+    placed = x if others is None else others / scale
     sample = np.arange(len(x))
     if len(x) > DRAWN:
         sample = np.sort(np.random.default_rng(seed).choice(len(x), DRAWN, replace=False))
     rows = x[sample]
     if len(rows) < 4 or not np.ptp(rows, axis=0).any():
-        return _pca(x, 2)
+        return _pca(placed, 2)
     perplexity = min(float(n_neighbors), (len(rows) - 1) / 3)
     points = _tsne(rows, 2, perplexity, metric, seed, **_QUICK)
-    if len(sample) == len(x):
+    if others is None and len(sample) == len(x):
         return points
-    drawn = points[knn.nearest(x, rows, 3, metric=metric).indices].mean(axis=1)
-    drawn[sample] = points
+    drawn = points[knn.nearest(placed, rows, 3, metric=metric).indices].mean(axis=1)
+    if others is None:
+        drawn[sample] = points
     return drawn
 
 

@@ -340,7 +340,8 @@ def map_of_tree(
     """Returns the map float32 `[n, c]` of rows that `SmoothTree` has clustered.
 
     Distinct rows are drawn, and a copy lies on its original, because UMAP maps equal rows
-    differently. A row of a micro-cluster lies at the mean of the three nearest micro-clusters.
+    differently. A row of a micro-cluster lies at the mean of the three nearest micro-clusters; by
+    t-SNE, of the three nearest that are drawn.
 
     Args:
         smoother: that of the tree.
@@ -350,17 +351,25 @@ def map_of_tree(
         options: arguments of `drawn`.
     """
     points = smoother.smooth
-    if options["method"] != "none" and points.shape[1] > MAP_COLUMNS:
-        points = drawn(points, seed=seed, **{**options, "metric": "euclidean"})
-    if smoother.counts is None or features is None:
+    is_drawn = options["method"] != "none" and points.shape[1] > MAP_COLUMNS
+    options |= {"metric": "euclidean", "seed": seed}
+    own = None
+    if smoother.counts is not None and features is not None:
+        own = smoother.transform(features)
+    if is_drawn and own is not None and options["method"] == "tsne":
+        return drawn(points, others=own, **options)
+    if is_drawn:
+        points = drawn(points, **options)
+    if own is None:
         return points[leaves].astype(np.float32)
-    own = smoother.transform(features)
-    if points is not smoother.smooth:
+    if is_drawn:
         own = points[knn.nearest(own, smoother.smooth, 3).indices].mean(axis=1)
     return own.astype(np.float32)
 
 
-def drawn(rows: NDArray, *, method: str, seed: int, **options: Any) -> NDArray:
+def drawn(
+    rows: NDArray, *, method: str, seed: int, others: NDArray | None = None, **options: Any
+) -> NDArray:
     """Returns the map `[n, c]` of rows, which decides no cluster; by t-SNE, c is two.
 
     If a library fails, the map has principal components, so that no clusters are lost.
@@ -369,17 +378,18 @@ def drawn(rows: NDArray, *, method: str, seed: int, **options: Any) -> NDArray:
         rows: `[n, d]`.
         method: see `reduce`.
         seed: random seed of the map.
+        others: rows `[m, d]` of which the map is, see `draw`; only for t-SNE.
         options: further arguments of `reduce`.
     """
     try:
         if method == "tsne":
-            del options["n_components"]
-            return draw(rows, seed=seed, **options)
+            of_map = {key: value for key, value in options.items() if key != "n_components"}
+            return draw(rows, seed=seed, others=others, **of_map)
         return reduce(rows, method=method, seed=seed, **options)
     except (ImportError, OSError, RuntimeError) as error:
         reason = checks.short(" ".join(str(error).split()), 200)
         checks.warn(f"the map is drawn by PCA, because {method.upper()} failed: {reason}", 2)
-        return reduce(rows, method="pca", seed=seed, **options)
+        return reduce(rows if others is None else others, method="pca", seed=seed, **options)
 
 
 def scores(true_labels: NDArray | None, cluster_labels: NDArray) -> dict[str, Any]:

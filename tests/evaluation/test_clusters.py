@@ -195,8 +195,10 @@ def test_rows_of_small_clusters_are_outliers(monkeypatch):
     assert (result.metrics["n_large"], result.metrics["outliers"]) == (3, 0)
 
 
-def test_rows_of_micro_clusters_lie_among_their_neighbors(monkeypatch):
+@pytest.mark.parametrize("reduce", ["pca", "tsne"])
+def test_rows_of_micro_clusters_lie_among_their_neighbors(monkeypatch, reduce):
     monkeypatch.setattr(tree_fit, "MAX_ROWS", 200)
+    monkeypatch.setattr(clusters, "MAP_COLUMNS", 1)  # Else its smooth rows are their own map.
     x, labels = blobs(d=20)
     progress = []
     result = cluster(x, labels, TREE, progress.append)
@@ -204,10 +206,12 @@ def test_rows_of_micro_clusters_lie_among_their_neighbors(monkeypatch):
     assert result.metrics["rows_clustered"] == m <= 150
     assert result.metrics["acc"] > 0.98
     assert progress[1] == f"clustered {m} micro-clusters of all 300 rows"
-    points = map_of(result, x)
+    points = map_of(result, x, replace(**{**vars(TREE), "reduce": reduce}))
+    assert points.shape[0] == 300
+    assert len(np.unique(points, axis=0)) > m, "not that of its micro-cluster"
     means = np.stack([points[labels == c].mean(axis=0) for c in range(3)])
     nearest = np.linalg.norm(points[:, None] - means, axis=-1).argmin(axis=1)
-    np.testing.assert_array_equal(nearest, labels)
+    assert (nearest == labels).mean() >= 0.98
 
 
 def test_copies_lie_on_their_original():
