@@ -186,6 +186,7 @@ def carried(shown: Run, run: Run, said: Mapping[str, Any]) -> tuple[Run, dict[st
         _check_same_rows(cluster, shown, run, targets, now)
     rows = [_row(shown, "labels", row) for row in (*labels, *fresh.get("wrong", []))]
     _check_no_contradiction(shown, run, targets, now, rows)
+    _check_no_other_is_kept(shown, run, now, [_row(shown, "keep", i) for i in fresh["keep"]])
     names = _names_since(shown, run, fresh.get("names", {}))
 
     place = {row: i for i, row in enumerate(run.rows.tolist())}
@@ -402,6 +403,29 @@ def _check_no_contradiction(
             f"written; got {name}, which a person has decided to be {where}: open the page of "
             f"{run.workdir} anew"
         )
+
+
+def _check_no_other_is_kept(shown: Run, run: Run, now: NDArray, rows: Collection[int]) -> None:
+    """Raises an `InputError` if a person has picked another copy since to be kept.
+
+    Args:
+        shown: see `_check_same_rows`, like `run` and `now`.
+        run: the present state.
+        now: int `[n]`.
+        rows: rows of `shown` that the corrections pick.
+    """
+    groups = duplicates.groups_of(run.duplicates, len(run.columns))
+    is_since = run.columns["kept"].copy()
+    is_since[now[shown.columns["kept"] & (now >= 0)]] = False
+    for i in (int(now[row]) for row in rows if now[row] >= 0):
+        others = np.flatnonzero(is_since & (groups == groups[i]) & (groups >= 0)).tolist()
+        if others := [other for other in others if other != i]:
+            name = f"{run.words[0]} {others[0]}" if run.names is None else run.names[others[0]]
+            raise InputError(
+                "the corrections must not contradict those that were made since their page was "
+                f"written; got another copy than {name}, which a person has picked to be kept: "
+                f"open the page of {run.workdir} anew"
+            )
 
 
 def _names_since(shown: Run, run: Run, names: Mapping[str, str]) -> dict[str, str]:

@@ -164,6 +164,8 @@ def test_a_copy_that_is_kept_by_an_earlier_file_of_the_page_is_taken_back(first)
     both = applied(applied(run, "another", 4), "mine")
     assert kept(both) == [0, 4], "somebody else has picked the second one, too"
     assert np.flatnonzero(both.columns["kept"]).tolist() == [4]
+    with pytest.raises(InputError, match=r"got another copy than row 4, which a person has picked"):
+        applied(run, "another", 3)
     again = applied(applied(run, "mine"), "mine", 2)
     assert kept(again) == [2, 3], "and it may be picked again"
 
