@@ -92,14 +92,14 @@ def verdict(metrics: Mapping[str, Any], noun: str, group: str = "cluster") -> st
     if answer != "unclear":
         return None
     clusters = counted(metrics["n_clusters"], f"{group} is", f"{group}s are")
-    apart = f"not all {group}s are apart from each other"
+    doubt = f"some {group}s may belong together, or have parts"
     if gap is None and "gap" in metrics:  # The tree's clusters by density have no gap.
-        return f"No clear answer: the {clusters} a best guess, because {apart}."
+        return f"No clear answer: the {clusters} a best guess, because {doubt}."
     if gap is None:
         return f"No clear answer: the {noun} may form one {group} or none (see the report)."
     return (
         f"No clear answer: the {clusters} a best guess. Their silhouette is {gap:.2f} higher than "
-        f"it would be without {group}s, but {apart}."
+        f"it would be without {group}s, but {doubt}."
     )
 
 

@@ -318,7 +318,7 @@ def test_what_is_said_of_clear_and_unclear_clusters():
     unclear = {"verdict": "unclear", "gap": 0.171}
     page = page_of(smooth_tree(unclear))
     assert "the 3 clusters are a best guess. Their silhouette is 0.17 higher" in page.text
-    assert "but not all clusters are apart from each other" in page.text
+    assert "but some clusters may belong together, or have parts" in page.text
     check_links(page)
     photos = page_of(smooth_tree({"verdict": "clear", "gap": 0.4}, sources=PHOTOS)).text
     said, found, _ = photos.partition("Details: how this was found")

@@ -81,7 +81,7 @@ def test_a_best_guess_is_told():
     metrics = {"verdict": "unclear", "gap": 0.186, "n_clusters": 13}
     assert summary.verdict(metrics, "rows") == (
         "No clear answer: the 13 clusters are a best guess. Their silhouette is 0.19 higher than "
-        "it would be without clusters, but not all clusters are apart from each other."
+        "it would be without clusters, but some clusters may belong together, or have parts."
     )
     # GridShift has no such figure.
     said = summary.verdict({"verdict": "unclear", "n_clusters": 13}, "images")
@@ -90,8 +90,8 @@ def test_a_best_guess_is_told():
     # Nor have the tree's clusters by density.
     said = summary.verdict({**metrics, "gap": None}, "rows")
     assert said == (
-        "No clear answer: the 13 clusters are a best guess, because not all clusters are apart "
-        "from each other."
+        "No clear answer: the 13 clusters are a best guess, because some clusters may "
+        "belong together, or have parts."
     )
 
 
