@@ -54,6 +54,8 @@ def read(file: epath.PathLike) -> dict[str, Any]:
         InputError: it is not a file that a page has saved.
         OSError: the file cannot be read.
     """
+    if not str(file):
+        raise InputError("--corrections must be a file that a report has saved; got an empty name")
     path = buckets.path(file)
     if not path.exists() or path.is_dir():
         problem = "a folder" if path.exists() else "no such file"

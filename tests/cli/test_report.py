@@ -13,6 +13,7 @@ from tests.rows import every_row
         (("{photos}",), "workdir must be that of a finished run; got .*photos, which is no folder"),
         (("none",), "workdir must be that of a finished run; got none, which does not exist"),
         (("{old}",), "old was written by an older version of cluster_jax"),
+        (("{run}", "--corrections="), "--corrections must be a file .*; got an empty name"),
         (("{run}", "--by=copy"), "--by must come with --export=DIR; got no --export"),
         (
             ("{run}", "--name=0=cats", "--name= 0=dogs"),
