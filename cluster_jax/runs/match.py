@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster_jax.data import decode
+from cluster_jax.runs.next_state import with_rows
 from cluster_jax.runs.run import COLUMNS, DEPARTED, Run
 
 
@@ -75,23 +76,20 @@ class Comparison(NamedTuple):
         columns = run.columns.copy()
         n_changed = int(self.changed.sum())
         columns["row"][self.changed] = len(run.store) + np.arange(n_changed)
-        added = np.zeros(len(self.new), COLUMNS)
-        added["row"] = len(run.store) + n_changed + np.arange(len(added))
-        added["since"] = run.updates + 1
         truth = None
         if run.truth is not None:
-            truth = np.full(len(old) + len(added), -1, np.int32)
+            truth = np.full(len(old) + len(self.new), -1, np.int32)
             was_there = old < len(run.truth)
             truth[: len(old)][was_there] = run.truth[old[was_there]]
         after = dataclasses.replace(
             run,
             names=names,
-            columns=np.concatenate([columns[old], added]),
+            columns=columns[old],
             facts=np.concatenate([self._facts_now[old], self.facts[self.new]]),
             truth=truth,
             gone=np.concatenate([run.gone, _kept_decisions(run, old)]),
         )
-        return after, old
+        return with_rows(after, len(self.new), len(run.store) + n_changed), old
 
 
 def compare(run: Run, names: Sequence[str] | None, facts: NDArray) -> Comparison:

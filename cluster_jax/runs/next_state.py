@@ -52,10 +52,13 @@ class Step(NamedTuple):
     progress: Callable[[str], None] = lambda text: None
 
 
-def with_rows(run: Run, count: int) -> Run:
-    """Returns a run with `count` more rows, the last ones of its store, without clusters yet."""
+def with_rows(run: Run, count: int, first: int = 0) -> Run:
+    """Returns a run with `count` more rows, without clusters yet: those of its store from `first` on.
+
+    The store need not have them yet.
+    """
     added = np.zeros(count, COLUMNS)
-    added["row"] = (0 if run.store is None else len(run.store)) + np.arange(count)
+    added["row"] = first + np.arange(count)
     added["since"] = run.updates + 1
     return dataclasses.replace(run, columns=np.concatenate([run.columns, added]))
 
