@@ -15,8 +15,8 @@ A first run is an update of an empty run. Whoever changes `update` needs these t
 7. **Clustering** (`evaluation.clusters`): the clusters that are found in all rows of now.
 8. **Numbers** (`next_state`, `clustering.numbering`): which old cluster each of them is: "kept" in
    an update, "refit", or "other" for another number of clusters. No number is used twice.
-9. **Decisions** (`corrections`): what a person has named, moved or merged. They are part of the
-   state, and no fit changes them.
+9. **Decisions** (`corrections`, `carry`): what a person has named, moved or merged. They are part
+   of the state, and no fit changes them.
 10. **Copies** (`report.duplicates`): of equal photos one counts, and a new one follows a decided
     one.
 11. **Measured** (`measured`): scores, verdict, outliers and tree, always of the clusters that are

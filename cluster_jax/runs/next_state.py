@@ -53,9 +53,9 @@ class Step(NamedTuple):
 
 
 def with_rows(run: Run, count: int, first: int = 0) -> Run:
-    """Returns a run with `count` more rows, without clusters yet: those of its store from `first` on.
+    """Returns a run with `count` more rows, without clusters yet.
 
-    The store need not have them yet.
+    They are the rows of its store from `first` on, which the store need not have yet.
     """
     added = np.zeros(count, COLUMNS)
     added["row"] = first + np.arange(count)

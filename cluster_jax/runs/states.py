@@ -10,7 +10,7 @@ from etils import epath
 
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError, short
-from cluster_jax.runs import changes, corrections, measured, page
+from cluster_jax.runs import carry, changes, corrections, measured, page
 from cluster_jax.runs import run as records
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.changes import Ended
@@ -74,7 +74,7 @@ def correct(
     """Applies files of corrections and names; returns the message and values for `--json`.
 
     Without files and names, only the outputs are written again. Files of one page are all applied,
-    also those of the page of an older state, see `corrections.carried`.
+    also those of the page of an older state, see `carry.carried`.
 
     Args:
         workdir: folder of a finished run.
@@ -128,15 +128,15 @@ def _apply(run: Run, said: dict[str, Any]) -> Run:
         said: the content of the file, which is about one of the last written states.
 
     Raises:
-        InputError: a correction is invalid, see `corrections.carried`, or is about another state.
+        InputError: a correction is invalid, see `carry.carried`, or is about another state.
     """
     for back in range(len(workdirs.states(run.workdir))):
         shown = records.read(run.workdir, back)
         if shown.state == said["state"]:
             now = said
             if shown.state != run.state:
-                run, now = corrections.carried(shown, run, said)
-            return corrections.with_applied(corrections.corrected(run, now), shown, said)
+                run, now = carry.carried(shown, run, said)
+            return carry.with_applied(corrections.corrected(run, now), shown, said)
     raise InputError(
         f"the corrections must be of one of the last states of {run.workdir}; got those of another "
         f"run, or of a state that is gone ({short(said['state'])}): open its page anew"

@@ -13,7 +13,7 @@ from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.images import FACTS
 from cluster_jax.report import duplicates
-from cluster_jax.runs import corrections, page, states
+from cluster_jax.runs import carry, corrections, page, states
 from cluster_jax.runs import run as records
 from cluster_jax.runs import workdir as workdirs
 from tests import toy
@@ -150,8 +150,8 @@ def test_a_copy_that_is_kept_by_an_earlier_file_of_the_page_is_taken_back(first)
 
     def applied(run, browser, *rows):
         said = {"state": shown.state, "browser": browser, "keep": [*rows]}
-        run, now = corrections.carried(shown, run, said)
-        return corrections.with_applied(corrections.corrected(run, now), shown, said)
+        run, now = carry.carried(shown, run, said)
+        return carry.with_applied(corrections.corrected(run, now), shown, said)
 
     def kept(run):
         return np.flatnonzero(run.duplicates.keep).tolist()
