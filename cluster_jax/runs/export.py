@@ -229,7 +229,7 @@ def told(made: Exported, folder: os.PathLike | str) -> str:
         lines.append(f"{files} the content alone: the drive refuses times and permissions")
     if made.kept:
         stay = counted(made.kept, "earlier copy stays", "earlier copies stay")
-        lines.append(f"{stay}, of photos that are not exported now, and may be the last")
+        lines.append(f"{stay}, of photos that are away or gone: they may be the last ones")
     return "\n".join(lines)
 
 

@@ -81,7 +81,8 @@ def write(
     """Writes files in place of those of an earlier export; all else in the folder stays.
 
     A file that was changed since it was made stays, too, and so does a copy of what is not among
-    these files: it may be the last one. If an error occurs, an earlier export is as it was.
+    these files and no longer at its source: it may be the last one. If an error occurs, an earlier
+    export is as it was.
 
     Args:
         folder: where; it is made if it does not exist.
@@ -123,14 +124,26 @@ def write(
 
 
 def _of_others(own: Mapping[str, Any], items: Sequence[Item]) -> list[str]:
-    """Returns the copies of an earlier export of which no item is the source or has the content."""
+    """Returns the copies of an earlier export of which no item and no source has the content.
+
+    A source of an item that was changed since is another state of the same photo.
+    """
     sources = {str(item.file) for item in items if item.file is not None}
     copies = [name for name, made in own.items() if "sha256" in made]
     copies = [name for name in copies if own[name].get("source") not in sources]
+    copies = [name for name in copies if not _is_at_source(own[name])]
     if not copies:
         return []
     digests = {hashlib.sha256(item.read()).hexdigest() for item in items}
     return [name for name in copies if own[name]["sha256"] not in digests]
+
+
+def _is_at_source(made: Mapping[str, Any]) -> bool:
+    """Returns whether a file of the same size is where a copy was made from."""
+    source = made.get("source")
+    return (
+        source is not None and os.path.isfile(source) and os.stat(source).st_size == made["bytes"]
+    )
 
 
 def _replace(folder: pathlib.Path, own: Mapping[str, Any], made: Mapping[str, Any]) -> None:
