@@ -4,8 +4,11 @@ What must hold does not depend on which clusters are found. A row is followed by
 walk knows from the file of that step, so that the order of the table is tested at every step.
 """
 
+import contextlib
 import csv
+import errno
 import json
+import os
 
 import numpy as np
 import pytest
@@ -13,14 +16,32 @@ import pytest
 from cluster_jax.cli import cluster, predict, report, update
 from cluster_jax.runs import place
 from cluster_jax.runs import run as records
+from tests.runs.test_states import Killed, kill_before
 from tests.runs.walks import walk
 
 COLUMNS, KINDS = 10, 7
 STEPS = (
     *("add", "add", "leave", "leave", "shuffle", "jitter", "copies", "refit", "number"),
     *("correct", "correct", "correct_old", "two_files", "contradict", "again", "name"),
-    *("divide", "undo", "undo", "nothing", "place"),
+    *("divide", "undo", "undo", "nothing", "place", "join", "stopped", "stopped"),
 )
+
+
+def break_off(patch, rng):
+    """Kills at a drawn write of the next command, or from there on the disk is full."""
+    number = int(rng.integers(12))
+    if rng.random() < 0.5:
+        kill_before(patch, number)
+        return
+    sync, left = os.fsync, [number]
+
+    def full(file):
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(file)
+
+    patch.setattr(os, "fsync", full)
 
 
 class Walk:
@@ -72,8 +93,11 @@ class Walk:
         results = json.loads((self.run / "results.json").read_text())
         return {int(key): name for key, name in results["names"].items()}
 
+    def past_now(self):
+        return self.clusters(), list(self.order), dict(self.decided), dict(self.names)
+
     def remember(self):
-        self.past.append((self.clusters(), list(self.order), dict(self.decided), dict(self.names)))
+        self.past.append(self.past_now())
 
     def update(self, *flags, order=None):
         update.main([f"--workdir={self.run}", f"--features={self.file(order)}", "--quiet", *flags])
@@ -121,6 +145,43 @@ class Walk:
         self.come(int(self.rng.integers(KINDS)), int(self.rng.integers(6, 25)))
         self.update(order=[*self.order[before:], *self.order[:before]])
         self.check(had, 0.3)
+
+    def join(self):
+        """The file has the new rows alone, and none leaves."""
+        self.remember()
+        had, before = self.clusters(), list(self.order)
+        self.come(int(self.rng.integers(KINDS)), int(self.rng.integers(6, 25)))
+        self.update("--add", order=self.order[len(before) :])
+        self.order = [*before, *self.order]
+        self.check(had, 0.3)
+
+    def stopped(self):
+        """A kill or a full disk leaves the state before or the one after; once more, it is done."""
+        said = self.said(self.pages[-1])
+        before, past, order = records.read(self.run), self.past_now(), list(self.order)
+        self.come(int(self.rng.integers(KINDS)), 6)  # Only an update sees them.
+        every = list(self.order)
+        acts = {
+            "update": lambda: self.update(order=every),
+            "refit": lambda: update.main([f"--workdir={self.run}", "--refit", "--quiet"]),
+            "report": lambda: self.report(self.decide(said, before.state, "stopped.json")),
+        }
+        kind = str(self.rng.choice(sorted(acts)))
+        with pytest.MonkeyPatch.context() as patch:
+            break_off(patch, self.rng)
+            with contextlib.suppress(Killed, OSError, SystemExit):
+                acts[kind]()
+        found = records.read(self.run)
+        assert found.number in (before.number, before.number + 1)
+        assert found.number > before.number or found.state == before.state
+        is_done = found.number > before.number
+        self.report() if is_done and kind == "refit" else acts[kind]()
+        self.order = every if kind == "update" else order
+        assert records.read(self.run).number == before.number + 1
+        self.past.append(past)
+        if kind == "report":
+            self.note(self.pages[-1], said)
+        self.check(None if kind == "refit" else past[0], 0.3)
 
     def leave(self):
         self.remember()
