@@ -9,6 +9,10 @@ import csv
 import errno
 import json
 import os
+import pathlib
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -20,6 +24,7 @@ from tests.runs.test_states import Killed, kill_before
 from tests.runs.walks import walk
 
 COLUMNS, KINDS = 10, 7
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 STEPS = (
     *("add", "add", "leave", "leave", "shuffle", "jitter", "copies", "refit", "number"),
     *("correct", "correct", "correct_old", "two_files", "contradict", "again", "name"),
@@ -386,3 +391,42 @@ def test_a_walk(tmp_path, seed):
 @pytest.mark.parametrize("seed", range(10, 50))
 def test_many_walks(tmp_path, seed):
     walk(Walk(tmp_path, seed), STEPS, seed, 20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10, 13))
+@pytest.mark.parametrize("kind", ["update", "undo"])
+def test_a_process_that_the_system_kills(tmp_path, seed, kind):
+    """As of the steps `stopped`, but with a signal that no code sees, at a time of its own."""
+    one = Walk(tmp_path, seed)
+    one.add()
+    had = one.clusters()
+    one.come(5, 9)
+    undone, order, _, _ = one.past[-1]
+    number, every = records.read(one.run).number, list(one.order)
+    flags = ["--undo"] if kind == "undo" else [f"--features={one.file()}"]
+    program = "from cluster_jax.cli import update; update.main()"
+    command = [sys.executable, "-c", program, f"--workdir={one.run}", *flags]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    changed = one.run.stat().st_mtime_ns  # A file appears in it at the first write.
+    process = subprocess.Popen(command, env=environment)
+    while process.poll() is None and one.run.stat().st_mtime_ns == changed:
+        time.sleep(0.001)
+    time.sleep(one.rng.uniform(0, 0.03))
+    process.kill()
+    process.wait()
+    found = records.read(one.run).number
+    if kind == "update":
+        assert found in (number, number + 1)
+        one.update(order=every)
+        assert records.read(one.run).number == number + 1
+        one.check(had, 0.3)
+        return
+    assert found in (number, number - 1)
+    if found == number:
+        update.main([f"--workdir={one.run}", "--undo", "--quiet"])
+    else:
+        one.report()
+    one.order = order
+    assert one.clusters() == undone
+    one.check()
