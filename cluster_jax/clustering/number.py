@@ -24,8 +24,9 @@ neighbors). Then:
    are the answer if they hold 75 % of the rows. If HDBSCAN has no answer, clusters must not cut
    through a curved sheet: the rows are one cluster unless 90 % of the links between rows and their
    nearest neighbors stay inside clusters.
-5. Levels (`_deeper`). Steps 1 to 4 are repeated inside each cluster. If clusters with 95 % of the
-   rows split, the parts of all replace them, and so on.
+5. Levels (`_deeper`). If 75 % of the clusters, or of the rows, are apart, steps 1 to 4 are repeated
+   inside each cluster. If clusters with 95 % of the rows split, the parts of all replace them, and
+   so on. Clusters that overlap are not divided: their parts would overlap, too.
 6. Verdict (`_divided`, `_judged`). A cluster that has parts that are apart, by `separation`, is
    replaced by them, as long as there are such clusters. The answer is clear if all clusters are
    then apart, by the same test, and those with 95 % of the rows have no parts: the test needs eight
@@ -151,7 +152,10 @@ def find(x: NDArray, rows: Smoother, rng: np.random.Generator) -> Found:
 
 def _with_levels(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator) -> NDArray:
     """Returns the clusters of the deepest level, see step 5."""
-    while (parts := _deeper(_inside(x, rows, labels, rng), len(x))) is not None:
+    while _share_apart(separation.joined(x, rows, labels), labels)[0] >= MOST_APART:
+        parts = _deeper(_inside(x, rows, labels, rng), len(x))
+        if parts is None:
+            break
         labels = parts
     return labels
 
@@ -213,13 +217,23 @@ def _judged(x: NDArray, rows: Smoother, labels: NDArray, is_curved: bool) -> tup
     together = separation.joined(x, rows, labels)
     if is_curved and together.max() < labels.max():  # Some may be round one another.
         together = separation.joined(x, rows, labels, is_curved=True)
-    _, first = np.unique(labels, return_index=True)
-    is_alone = np.bincount(together[first])[together] == 1
-    share = max(float(is_alone.mean()), float(is_alone[first].mean()))
+    share, is_alone = _share_apart(together, labels)
     if share == 1 and rows.is_cosine:
         plain = smooth.fit(x, "euclidean")
         is_alone &= separation.joined(x, plain, labels, is_curved=is_curved).max() == labels.max()
     return share, CLEAR if is_alone.all() else UNCLEAR
+
+
+def _share_apart(together: NDArray, labels: NDArray) -> tuple[float, NDArray]:
+    """Returns the share of clusters, or of rows if that is higher, that are apart, and which rows.
+
+    Args:
+        together: int64 `[n]`, from `separation.joined`.
+        labels: the clusters, int64 `[n]`.
+    """
+    _, first = np.unique(labels, return_index=True)
+    is_alone = np.bincount(together[first])[together] == 1
+    return max(float(is_alone.mean()), float(is_alone[first].mean())), is_alone
 
 
 def _is_too_many(
