@@ -24,9 +24,10 @@ neighbors). Then:
    are the answer if they hold 75 % of the rows. If HDBSCAN has no answer, clusters must not cut
    through a curved sheet: the rows are one cluster unless 90 % of the links between rows and their
    nearest neighbors stay inside clusters.
-5. Levels (`_deeper`). If 75 % of the clusters, or of the rows, are apart, steps 1 to 4 are repeated
-   inside each cluster. If clusters with 95 % of the rows split, the parts of all replace them, and
-   so on. Clusters that overlap are not divided: their parts would overlap, too.
+5. Levels (`_deeper`). Steps 1 to 4 are repeated inside each cluster. If clusters with 95 % of the
+   rows split, the parts of all are the next level, and so on. The clusters are those of the deepest
+   level of which 25 % of the clusters, or of the rows, are apart, else those of the first: rows
+   along a curve split again and again, and their parts touch.
 6. Verdict (`_divided`, `_judged`). A cluster that has parts that are apart, by `separation`, is
    replaced by them, as long as there are such clusters. The answer is clear if all clusters are
    then apart, by the same test, and those with 95 % of the rows have no parts: the test needs eight
@@ -152,12 +153,12 @@ def find(x: NDArray, rows: Smoother, rng: np.random.Generator) -> Found:
 
 def _with_levels(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator) -> NDArray:
     """Returns the clusters of the deepest level, see step 5."""
-    while _share_apart(separation.joined(x, rows, labels), labels)[0] >= MOST_APART:
-        parts = _deeper(_inside(x, rows, labels, rng), len(x))
-        if parts is None:
-            break
+    deepest = labels
+    while (parts := _deeper(_inside(x, rows, labels, rng), len(x))) is not None:
         labels = parts
-    return labels
+        if _share_apart(separation.joined(x, rows, labels), labels)[0] >= 1 - MOST_APART:
+            deepest = labels
+    return deepest
 
 
 def _divided(x: NDArray, metric: str, labels: NDArray) -> tuple[NDArray, bool]:

@@ -118,6 +118,20 @@ def test_levels():
     assert adjusted_rand_score(truth // 4, model.cut(n_clusters=3)) == 1
 
 
+@pytest.mark.parametrize("seed", [12, 13])
+def test_rows_along_closed_curves_are_not_divided_into_levels(seed):
+    """The parts of a curve touch, however often it is divided."""
+    rng = np.random.default_rng(seed)
+    truth = np.repeat(np.arange(6), 250)
+    t = rng.uniform(0, 2 * np.pi, (len(truth), 1)) * np.arange(1, 4)
+    circles = np.concatenate([np.cos(t), np.sin(t)], axis=1)
+    x = 0.1 * rng.normal(size=(len(truth), 20))
+    for cluster in range(6):
+        axes = np.linalg.qr(rng.normal(size=(20, 6)))[0]
+        x[truth == cluster] += circles[truth == cluster] @ axes.T + 0.8 * rng.normal(size=20)
+    assert adjusted_rand_score(truth, fit(x).labels_) > 0.9
+
+
 @pytest.mark.parametrize(("split", "found"), [(9, 19), (10, 20)])
 def test_parts_that_are_apart_become_clusters(split, found):
     """Ten clusters, of which so many have two parts."""
