@@ -30,7 +30,7 @@ from cluster_jax.training.config import config_json, parse_config
 from experiments import living, peers, registry, run, tables
 from experiments.benchmark import __main__ as benchmark
 from experiments.benchmark import embed as bench_embed
-from experiments.benchmark import gridshift, step, topology
+from experiments.benchmark import evaluation, gridshift, step, topology
 from experiments.number_of_clusters import __main__ as numbers
 from experiments.number_of_clusters import generate, many, probabilities
 from experiments.real import __main__ as real
@@ -289,6 +289,7 @@ def start_benchmark(rest, patch):
     peer = gridshift.MeanShift
     patch.setattr(gridshift, "MeanShift", lambda **more: peer(**{**more, "n_jobs": 1}))
     patch.setattr(step, "attempt", lambda function, *more: [configured(*more)])
+    patch.setattr(evaluation, "in_a_process", lambda stage, rows: dict.fromkeys(OF_STAGE, 1.0))
     patch.setattr(topology, "find_spec", lambda name: True)
     patch.setattr(topology, "plan", lambda config, slice: [config.train.batch_size, slice])
 
@@ -422,6 +423,8 @@ def test_every_command_is_known():
     }
 
 
+# What a benchmark of the evaluation measures of a stage.
+OF_STAGE = ("seconds", "cpu_seconds", "peak_gb", "base_gb", "x_gb")
 NEW = ("images",), ("cluster",), ("embed",)
 KINDS = {
     "trainings": lambda words: words[:2] == ("cluster-jax", "train"),

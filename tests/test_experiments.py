@@ -479,7 +479,7 @@ def test_hours_of_a_whole_evaluation_follow_from_a_part():
 def test_stages_of_an_evaluation_are_measured(monkeypatch):
     monkeypatch.setattr(evaluation, "COLUMNS", 8)
     monkeypatch.setattr(evaluation, "SAMPLE", 300)
-    monkeypatch.setattr(evaluation, "_in_a_process", evaluation._stage)
+    monkeypatch.setattr(evaluation, "in_a_process", evaluation._stage)
     stages = evaluation.measure("votes 600, knn 601")["stages"]
     assert list(stages) == ["votes 600", "knn 601"]
     for found in stages.values():

@@ -56,7 +56,7 @@ def measure(only: str | None = None) -> dict:
     plans = [configure(name) for name in (only.split(",") if only else PLANS)]
     found = {}
     for name, n in plans:
-        measured = _in_a_process(name, n)
+        measured = in_a_process(name, n)
         found[f"{name} {n}"] = measured | {"imagenet": estimate(name, n, measured)}
         print(f"{name} {n}: {found[f'{name} {n}']}", file=sys.stderr)
     return {"cores": devices.cores(), "stages": found}
@@ -86,7 +86,7 @@ def estimate(name: str, n: int, measured: Mapping[str, float]) -> dict[str, floa
     }
 
 
-def _in_a_process(name: str, n: int) -> dict[str, float]:
+def in_a_process(name: str, n: int) -> dict[str, float]:
     """What `_stage` measures in a new process."""
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn) as pool:
