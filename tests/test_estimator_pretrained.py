@@ -24,8 +24,7 @@ from cluster_jax.core.config import load_config
 from cluster_jax.data.decode import Resize, decode
 from cluster_jax.nets import network
 from cluster_jax.nets.config import NetworkConfig
-from cluster_jax.runs import begin, store
-from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs import begin, claims, store
 from cluster_jax.training.config import RunConfig, parse_config, parse_training
 from tests import toy
 from tests.nets import test_safetensors
@@ -170,7 +169,7 @@ def test_an_update_reads_the_folder_again(gray, tmp_path):
 
 def test_replaced_photos_do_not_get_old_labels(gray, tmp_path, monkeypatch):
     """Nor by other settings; few of a streamed set are compared before all are read."""
-    monkeypatch.setattr(workdirs, "_SAMPLE", 1)
+    monkeypatch.setattr(claims, "_SAMPLE", 1)
     options = {"overrides": {"data.cache_mb": 0}, "workdir": tmp_path / "run"}
     toy.save(tmp_path / "photos", gray[:12])
     small(**options).fit(tmp_path / "photos")
