@@ -162,7 +162,8 @@ def paired(number: str, trained: Sequence[Trained], found: Lines) -> str:
         for score in compared.values():
             pairs = [(score(every[name, seed]), score(every[base, seed])) for seed in seeds]
             values = [a - b for a, b in pairs if a is not None and b is not None]
-            cells.append(difference(values))
+            of_fewer = f" ({len(values)} seeds)" if 0 < len(values) < len(seeds) else ""
+            cells.append(difference(values) + of_fewer)
         rows.append(cells)
     return tables.markdown([number, "seeds", *compared], rows) if rows else ""
 
