@@ -143,7 +143,7 @@ def test_new_images_follow_the_cut(fitted, features, tmp_path, capsys):
     arguments = [f"--workdir={fitted._run.workdir}", f"--images={tmp_path}/x.npy"]
     predict.main([*arguments, f"--out={tmp_path}/p.csv"])
     said = capsys.readouterr().out
-    assert "       1 image\nAssigned 1 image to 1 cluster;" in said
+    assert "cluster  0  1  image\nAssigned 1 image to 1 cluster;" in said
     (row,) = toy.table(tmp_path, "p.csv")
     assert int(row["cluster"]) == fitted.labels_[0]
 
