@@ -20,12 +20,6 @@ MAP_COLUMNS = 3
 _SMALL = 4_096
 # Maps of larger features do not fit float32.
 _LARGEST = 1e37
-# Rows that t-SNE draws in a map of the report; the others are placed among them. Its steps, in none
-# of which neighbors attract each other more, as that draws a small cluster on one spot; and how
-# coarsely it sums what is far away. Chosen without labels: the map takes at most a tenth of a run,
-# and as many neighbors as possible stay neighbors.
-DRAWN = 900
-_QUICK = {"max_iter": 250, "early_exaggeration": 1.0, "angle": 1.0}
 # numba may have no layer for threads, and then ends the process if two of them draw.
 _ONE_AT_A_TIME = threading.Lock()
 
@@ -81,47 +75,7 @@ def reduce(
         # Points may lie on each other, which packs clusters densely.
         options = {"n_components": n_components, "min_dist": 0.0, "metric": metric}
         return _umap(x, min(n_neighbors, n - 1), seed, options)
-    return _tsne(x, n_components, min(float(n_neighbors), (n - 1) / 3), metric, seed)
-
-
-def draw(
-    x: NDArray, *, n_neighbors: int, metric: str, seed: int, others: NDArray | None = None
-) -> NDArray:
-    """Returns a map of rows in two dimensions for the report, float32 `[n, 2]`, by t-SNE.
-
-    t-SNE (van der Maaten and Hinton, 2008) starts at the principal components, and needs no
-    compilation. It draws at most `DRAWN` rows, a random sample; any other row lies at the mean of
-    the three rows of the sample that are nearest to it.
-
-    Args:
-        x: finite numbers `[n, d]`, where n and d are 1 or more.
-        n_neighbors: perplexity, capped at (n - 1) / 3.
-        metric: distance between rows, `"cosine"` or `"euclidean"`.
-        seed: random seed of the sample.
-        others: other rows `[m, d]`, of which the map is, `[m, 2]`; only the sample is of `x`.
-
-    Example:
-        >>> draw(np.eye(9), n_neighbors=2, metric="euclidean", seed=0).shape
-        (9, 2)
-    """
-    x = np.asarray(x, np.float32 if x.dtype == np.float32 else np.float64)
-    scale = np.abs(x).max() or 1  # A map has no unit.
-    x = x / scale
-    placed = x if others is None else others / scale
-    sample = np.arange(len(x))
-    if len(x) > DRAWN:
-        sample = np.sort(np.random.default_rng(seed).choice(len(x), DRAWN, replace=False))
-    rows = x[sample]
-    if len(rows) < 4 or not np.ptp(rows, axis=0).any():
-        return _pca(placed, 2)
-    perplexity = min(float(n_neighbors), (len(rows) - 1) / 3)
-    points = _tsne(rows, 2, perplexity, metric, seed, **_QUICK)
-    if others is None and len(sample) == len(x):
-        return points
-    drawn = points[knn.nearest(placed, rows, 3, metric=metric).indices].mean(axis=1)
-    if others is None:
-        drawn[sample] = points
-    return drawn
+    return tsne(x, n_components, min(float(n_neighbors), (n - 1) / 3), metric, seed)
 
 
 def _pca(x: NDArray, n_components: int) -> NDArray:
@@ -198,10 +152,13 @@ def _neighbor_graph(
     return found.indices, found.distances.astype(np.float32), None
 
 
-def _tsne(
+def tsne(
     x: NDArray, n_components: int, perplexity: float, metric: str, seed: int, **options: float
 ) -> NDArray:
-    """Returns t-SNE's map float32 `[n, n_components]`; `options` has more arguments of `TSNE`."""
+    """Returns t-SNE's map float32 `[n, n_components]` of rows `[n, d]`.
+
+    The perplexity is at most (n - 1) / 3; `options` has more arguments of scikit-learn's `TSNE`.
+    """
     from sklearn.manifold import TSNE
 
     # Barnes-Hut works up to three dimensions.

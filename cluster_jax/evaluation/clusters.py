@@ -12,11 +12,10 @@ from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.placing import ByCenters, ByTree, ByVotes, Placing, Voters
-from cluster_jax.clustering.reduce import MAP_COLUMNS, draw, reduce
-from cluster_jax.clustering.smooth import Smoother
+from cluster_jax.clustering.reduce import reduce
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.clustering.tree_fit import TreeFit
-from cluster_jax.core import arrays, checks, hosts, io
+from cluster_jax.core import arrays, hosts, io
 from cluster_jax.core.arrays import Rows
 from cluster_jax.core.names import counted
 from cluster_jax.data.arrays import Shards
@@ -37,7 +36,7 @@ class Clustering(NamedTuple):
         metrics: metrics of the algorithm, see `run_gridshift` and `run_tree`, and `scored`, which
             adds scores.
         points: float `[n, n_components]`, the map. GridShift and k-means cluster the points of the
-            map; the others cluster the features and have none, see `map_of_tree`.
+            map; the others cluster the features and have none, see `maps`.
         centers: float `[k, c]`, in the map for GridShift and k-means, among the sharp rows for
             SmoothTree.
         cluster_labels: int32 `[n]`, -1 for none.
@@ -332,64 +331,6 @@ def clusterer(
     if options.method == "kmeans" and options.reduce == "none":
         return ByCenters(clustering.centers, labels, training_rows)
     return ByVotes(labels, options.n_neighbors, training_rows)
-
-
-def map_of_tree(
-    smoother: Smoother, leaves: NDArray, features: NDArray | None, *, seed: int, **options: Any
-) -> NDArray:
-    """Returns the map float32 `[n, c]` of rows that `SmoothTree` has clustered.
-
-    Distinct rows are drawn, and a copy lies on its original, because UMAP maps equal rows
-    differently. A row of a micro-cluster lies at the mean of the three nearest micro-clusters; by
-    t-SNE, of the three nearest that are drawn.
-
-    Args:
-        smoother: that of the tree.
-        leaves: int `[n]`, the leaf of each row.
-        features: of the rows; None: a row lies on its micro-cluster.
-        seed: random seed of the map.
-        options: arguments of `drawn`.
-    """
-    points = smoother.smooth
-    is_drawn = options["method"] != "none" and points.shape[1] > MAP_COLUMNS
-    options |= {"metric": "euclidean", "seed": seed}
-    own = None
-    if smoother.counts is not None and features is not None:
-        own = smoother.transform(features)
-    if is_drawn and own is not None and options["method"] == "tsne":
-        return drawn(points, others=own, **options)
-    if is_drawn:
-        points = drawn(points, **options)
-    if own is None:
-        return points[leaves].astype(np.float32)
-    if is_drawn:
-        own = points[knn.nearest(own, smoother.smooth, 3).indices].mean(axis=1)
-    return own.astype(np.float32)
-
-
-def drawn(
-    rows: NDArray, *, method: str, seed: int, others: NDArray | None = None, **options: Any
-) -> NDArray:
-    """Returns the map `[n, c]` of rows, which decides no cluster; by t-SNE, c is two.
-
-    If a library fails, the map has principal components, so that no clusters are lost.
-
-    Args:
-        rows: `[n, d]`.
-        method: see `reduce`.
-        seed: random seed of the map.
-        others: rows `[m, d]` of which the map is, see `draw`; only for t-SNE.
-        options: further arguments of `reduce`.
-    """
-    try:
-        if method == "tsne":
-            of_map = {key: value for key, value in options.items() if key != "n_components"}
-            return draw(rows, seed=seed, others=others, **of_map)
-        return reduce(rows, method=method, seed=seed, **options)
-    except (ImportError, OSError, RuntimeError) as error:
-        reason = checks.short(" ".join(str(error).split()), 200)
-        checks.warn(f"the map is drawn by PCA, because {method.upper()} failed: {reason}", 2)
-        return reduce(rows if others is None else others, method="pca", seed=seed, **options)
 
 
 def scores(true_labels: NDArray | None, cluster_labels: NDArray) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class ClusterOptions:
         reduce: a method of `clustering.reduce`; None: `"none"` for k-means and for up to three
             columns, else `"umap"` for GridShift and `"tsne"` for the others. GridShift and k-means
             cluster the reduced features; the others cluster the features, and the reduced features
-            are the map of the report, see `clusters.drawn`.
+            are the map of the report, see `maps.drawn`.
         n_components: number of columns of the reduced features; a map by t-SNE has two.
         n_neighbors: number of neighbors of UMAP, perplexity of t-SNE.
         metric: distance between features, `"cosine"` or `"euclidean"`, for the tree, UMAP, t-SNE,

@@ -19,7 +19,7 @@ from cluster_jax.core.devices import say
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import select
 from cluster_jax.encoding.embed import readable_images, readable_rows
-from cluster_jax.evaluation import clusters, evaluate, own, suggestions
+from cluster_jax.evaluation import clusters, evaluate, maps, own, suggestions
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import FINDERS
 from cluster_jax.evaluation.stages import NOWHERE, Stages
@@ -278,13 +278,8 @@ def _source(made: Embedded) -> dict[str, Any]:
     }
 
 
-def with_map(run: Run, features: NDArray | None = None) -> Run:
+def with_map(run: Run) -> Run:
     """Returns a run with a map, which is drawn now if no page has needed one before.
-
-    Args:
-        run: the run.
-        features: float `[m, d]`, the features of the rows that are described; ignored if the run
-            stores its features. Without both, a row lies on the point of its leaf in the tree.
 
     Raises:
         InputError: the run does not store its features and has no tree.
@@ -292,15 +287,11 @@ def with_map(run: Run, features: NDArray | None = None) -> Run:
     if run.points is not None:
         return run
     say("drawing the map")
-    if run.store is not None:
-        features = run.features
-    seed = run.config["seed"]
-    how = run.options.reduce_options
+    how = {**run.options.reduce_options, "seed": run.config["seed"]}
     if isinstance(run.placer, ByTree):
-        leaves = run.placer.leaves[run.rows]
-        points = clusters.map_of_tree(run.placer.smoother, leaves, features, seed=seed, **how)
+        points = maps.of_tree(run.placer.smoother.smooth, run.placer.leaves[run.rows], **how)
     else:
-        points = clusters.drawn(run.features, seed=seed, **how).astype(np.float32)
+        points = maps.drawn(run.features, **how)
     return dataclasses.replace(run, points=points)
 
 

@@ -111,7 +111,7 @@ def cluster(
     if not devices.is_first():
         return workdir, dict(run.results)
     if with_report:
-        run = finish.with_map(run, x)
+        run = finish.with_map(run)
     devices.say("writing ...")
     return workdir, _written(run, config, with_report=with_report)
 
