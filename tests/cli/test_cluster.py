@@ -436,7 +436,7 @@ def test_a_map_that_fails_loses_no_clusters(tmp_path, monkeypatch, capsys):
     def failing(*args, **options):
         raise RuntimeError("cannot cache function 'rdist'")
 
-    monkeypatch.setattr(sys.modules["cluster_jax.clustering.reduce"], "_tsne", failing)
+    monkeypatch.setattr("cluster_jax.evaluation.maps.tsne", failing)
     cluster.main([f"--features={tmp_path}/x.npy", f"--workdir={tmp_path}/run"])
     said = capsys.readouterr()
     assert "the map is drawn by PCA, because TSNE failed: cannot cache function" in said.err
