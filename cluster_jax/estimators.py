@@ -150,7 +150,7 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
             array.
         results_: content of `results.json`: metrics and their provenance.
         changes_: what the last update has done to each cluster, see
-            `cluster_jax.clustering.numbering.Event`.
+            `cluster_jax.clustering.stable_ids.Event`.
         linkage_: tree of the clusters `np.unique(labels_)`, for `cut_tree(linkage_, n_groups)`: the
             part of `tree_` above the clusters, or without a tree, one of their mean features. It
             has no leaf for -1.

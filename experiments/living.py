@@ -32,7 +32,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from cluster_jax import SmoothTree
 from cluster_jax.cli import exit_codes
-from cluster_jax.clustering import numbering
+from cluster_jax.clustering import stable_ids
 from cluster_jax.core.checks import InputError
 from experiments import tables
 
@@ -102,7 +102,7 @@ def updates(s: Stream) -> Iterator[tuple[NDArray, set[int]]]:
         pairs = zip(before.tolist(), after[:a].tolist(), strict=True)
         told = {(e.id, to) for e in events for to in e.into}
         assert {pair for pair in pairs if pair[0] != pair[1]} == told
-        yield after, {e.id for e in events if e.kind == numbering.EMERGED}
+        yield after, {e.id for e in events if e.kind == stable_ids.EMERGED}
         before = after
 
 
@@ -137,7 +137,7 @@ def score(s: Stream, fits: list[NDArray], history: list[tuple[NDArray, set[int]]
             is_right = c in s.born and c not in taken and 2 * own[c] > own.sum()
             false += not is_right
             taken |= {c} if is_right else set()
-    again = numbering.refit(numbering.start(ids[-1]), fits[-1]).ids
+    again = stable_ids.refit(stable_ids.start(ids[-1]), fits[-1]).ids
     return {
         "full": adjusted_rand_score(s.y, fits[-1]),
         "ari": adjusted_rand_score(s.y, ids[-1]),

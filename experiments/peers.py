@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from cluster_jax import metrics
 from cluster_jax.cli import exit_codes
-from cluster_jax.clustering import knn, reduce, smooth
+from cluster_jax.clustering import knn, reduce, representation
 from cluster_jax.clustering.smooth_tree import SmoothTree
 from experiments import tables
 from experiments.number_of_clusters import peers, real
@@ -71,7 +71,7 @@ METHODS: dict[str, Callable[[NDArray, int, int, str], NDArray]] = {
         SmoothTree(metric, n_clusters=k, random_state=seed).fit(x).labels_
     ),
     "k-means on smooth rows, k given": lambda x, k, seed, metric: _kmeans(
-        smooth.fit(x, metric).smooth, k, seed
+        representation.fit(x, metric).smooth, k, seed
     ),
     "k-means, k given": lambda x, k, seed, _: _kmeans(x, k, seed),
     "DROWCULA: UMAP + k-means, k given": lambda x, k, seed, _: _drowcula(x, k, seed),

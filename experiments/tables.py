@@ -31,8 +31,9 @@ TRAININGS = (
 )
 CLUSTERS = (
     "metrics/partition metrics/silhouette clustering/smooth_tree clustering/tree_fit "
-    "clustering/number clustering/separation clustering/condense clustering/copies "
-    "clustering/smooth clustering/tree clustering/numbering clustering/placing "
+    "clustering/choose_k clustering/levels clustering/verdict clustering/separation "
+    "clustering/condense clustering/copies clustering/representation clustering/tree "
+    "clustering/stable_ids clustering/placing "
     "clustering/membership clustering/label_spreading clustering/knn clustering/base"
 )
 # What every line of a small run has of `origin`.

@@ -11,7 +11,7 @@ import pytest
 import cluster_jax
 from cluster_jax import SmoothTree
 from cluster_jax.cli import predict
-from cluster_jax.clustering import smooth, tree_fit
+from cluster_jax.clustering import representation, tree_fit
 from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
@@ -161,8 +161,8 @@ def test_the_map_is_only_a_picture(make, fitted, features, workdir, method):
 
 
 def test_one_axis_is_drawn_as_it_is(make, features, workdir, monkeypatch):
-    fit = functools.partial(smooth.fit, n_axes=1)
-    monkeypatch.setattr(tree_fit.smooth, "fit", fit)
+    fit = functools.partial(representation.fit, n_axes=1)
+    monkeypatch.setattr(tree_fit.representation, "fit", fit)
     again = make(workdir=workdir, overrides={"eval.n_neighbors": 12}).fit(features)
     assert again._run.points.shape == (COUNT, 1)
     np.testing.assert_array_equal(again.predict(features), again.labels_)

@@ -10,7 +10,7 @@ from cluster_jax.cli import exit_codes, output
 from cluster_jax.cli.flags import Parser, add_row_names
 from cluster_jax.clustering import custom
 from cluster_jax.clustering.reduce import METHODS
-from cluster_jax.clustering.smooth import METRICS
+from cluster_jax.clustering.representation import METRICS
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import tables

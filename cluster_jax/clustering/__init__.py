@@ -13,7 +13,7 @@ Two clusters are apart if rows are rare between them. A cluster that has parts t
 replaced by them. The verdict is "clear" if all clusters are apart, "one_cluster" if there is one,
 and otherwise "unclear", a best guess. `cut` gives coarser and finer groups of one tree, `predict`
 assigns new rows. Equal rows count once, and too many rows to compare all pairs are condensed first.
-The algorithm is the project's own, see `cluster_jax.clustering.tree_fit` and `number`.
+The algorithm is the project's own, see `cluster_jax.clustering.tree_fit` and `verdict`.
 
 **`GridShift`** after `reduce` is NRCC's way (section 3.6): UMAP to three dimensions, then mean
 shift on a grid of cells of side $h$. All occupied cells move to the weighted mean of the $3^d$

@@ -26,7 +26,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cluster_jax.clustering.base import CLEAR, ONE, UNCLEAR
 from cluster_jax.clustering.copies import digests
-from cluster_jax.clustering.smooth import LARGEST
+from cluster_jax.clustering.representation import LARGEST
 from cluster_jax.core import checks
 from cluster_jax.core.arrays import numeric
 from cluster_jax.core.checks import InputError

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from cluster_jax.clustering import knn, smooth
+from cluster_jax.clustering import knn, representation
 from cluster_jax.clustering.base import NO_CLUSTER, Membership
-from cluster_jax.clustering.smooth import Smoother
+from cluster_jax.clustering.representation import Smoother
 
 
 def shares(rows: Smoother, labels: NDArray) -> sparse.csr_array:
@@ -33,7 +33,7 @@ def shares(rows: Smoother, labels: NDArray) -> sparse.csr_array:
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(40, 3)) + 9 * (np.arange(40) % 2)[:, None]
-        >>> shares(smooth.fit(x, "euclidean"), np.arange(40) % 2).toarray()[:2].tolist()
+        >>> shares(representation.fit(x, "euclidean"), np.arange(40) % 2).toarray()[:2].tolist()
         [[1.0, 0.0], [0.0, 1.0]]
     """
     n, k = rows.neighbors.shape
@@ -43,7 +43,7 @@ def shares(rows: Smoother, labels: NDArray) -> sparse.csr_array:
     columns = np.concatenate([np.arange(n)[:, None], rows.neighbors], axis=1)
     shape = (n, int(labels.max()) + 1)
     result = sparse.csr_array((np.ones(n), labels, np.arange(n + 1)), shape=shape)
-    for _ in range(smooth.N_ROUNDS):
+    for _ in range(representation.N_ROUNDS):
         result = _means(columns, weights, result)
     return result
 
@@ -139,7 +139,7 @@ def of_new_rows(
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(40, 3)) + 9 * (np.arange(40) % 2)[:, None]
-        >>> rows, labels = smooth.fit(x, "euclidean"), np.arange(40) % 2
+        >>> rows, labels = representation.fit(x, "euclidean"), np.arange(40) % 2
         >>> of_new_rows(rows, labels, shares(rows, labels), x[:2] + 1).labels.tolist()
         [0, 1]
     """
@@ -160,7 +160,7 @@ def nearest_of_cluster(
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(40, 3)) + 9 * (np.arange(40) % 2)[:, None]
-        >>> rows, labels = smooth.fit(x, "euclidean"), np.arange(40) % 2
+        >>> rows, labels = representation.fit(x, "euclidean"), np.arange(40) % 2
         >>> nearest_of_cluster(rows, labels, shares(rows, labels), x[:3] + 1e-6).tolist()
         [0, 1, 2]
     """
@@ -178,7 +178,7 @@ def probabilities(rows: Smoother, around: sparse.csr_array, x: NDArray) -> NDArr
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(40, 3)) + 9 * (np.arange(40) % 2)[:, None]
-        >>> rows, labels = smooth.fit(x, "euclidean"), np.arange(40) % 2
+        >>> rows, labels = representation.fit(x, "euclidean"), np.arange(40) % 2
         >>> probabilities(rows, shares(rows, labels), x[:2] + 1).tolist()
         [[1.0, 0.0], [0.0, 1.0]]
     """
@@ -187,7 +187,7 @@ def probabilities(rows: Smoother, around: sparse.csr_array, x: NDArray) -> NDArr
 
 def _near(rows: Smoother, x: NDArray) -> tuple[NDArray, NDArray]:
     """Returns the training rows int64 `[m, c]` nearest to new rows, and their `knn.weights`."""
-    count = max(1, smooth.n_neighbors(len(rows.sharp)))
+    count = max(1, representation.n_neighbors(len(rows.sharp)))
     neighbors = knn.nearest(rows.project(x), rows.sharp, count)
     return neighbors.indices, knn.weights(neighbors)
 

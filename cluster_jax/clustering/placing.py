@@ -12,7 +12,7 @@ from scipy import sparse
 from cluster_jax.clustering import knn, membership
 from cluster_jax.clustering.base import NO_CLUSTER, Assignment
 from cluster_jax.clustering.knn import Neighbors
-from cluster_jax.clustering.smooth import Smoother
+from cluster_jax.clustering.representation import Smoother
 from cluster_jax.core import arrays
 from cluster_jax.core.checks import InputError
 

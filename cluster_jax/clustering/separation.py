@@ -11,8 +11,8 @@ those at the ends, and if this is more than chance: the difference of the square
 counts is at least 2.7, so that at least eight rows are at each end of an empty window. (The
 standard deviation of the difference of two such roots is 0.7.)
 
-The test takes the sharp rows first, see `smooth`, and where they are not apart, the features as
-they are: the axes of the sharp rows are those of large clusters.
+The test takes the sharp rows first, see `representation`, and where they are not apart, the
+features as they are: the axes of the sharp rows are those of large clusters.
 
 The half width and the difference were chosen on the true clusters of 150 random sets (98 of them
 with clusters eight standard deviations or more apart). With half widths of 0.15, 0.2 and 0.25, and
@@ -21,7 +21,7 @@ eight true clusters has parts in 3, 0 and 1 %. With 0.2 and differences of 2.4 a
 and 91 %, and 10 and 0 %.
 
 A verdict must not be sure that a cluster has no parts where the test merely lacks rows. So its
-halves are compared with a difference of the root of six, too, see `number`. On 100 random sets
+halves are compared with a difference of the root of six, too, see `verdict`. On 100 random sets
 (seeds 300 to 419 of `tests/clustering/shapes.py`, those of at most 700 rows) one of the true
 clusters then may have parts in 6 % of the sets. Six to eight rows of the nearest cluster, added to
 a true cluster, may be a part of it in 96 % of the cases, and are apart in 29 %.
@@ -34,8 +34,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from cluster_jax.clustering import knn, smooth, tree
-from cluster_jax.clustering.smooth import Smoother
+from cluster_jax.clustering import knn, representation, tree
+from cluster_jax.clustering.representation import Smoother
 from cluster_jax.core.arrays import cluster_means
 
 # Number of windows, and half width of each in units of the distance of the medians.
@@ -73,7 +73,7 @@ def joined(
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]
-        >>> rows, halves = smooth.fit(x, "euclidean"), np.arange(300) % 6
+        >>> rows, halves = representation.fit(x, "euclidean"), np.arange(300) % 6
         >>> np.bincount(joined(x, rows, halves)).tolist()
         [100, 100, 100]
     """
@@ -135,7 +135,9 @@ def _is_apart(
     weights = counts[first], counts[second]
     if rare_between(rows.sharp[first], rows.sharp[second], *weights, least_drop):
         return True
-    a, b = (smooth.unit_rows(x[own]) if rows.is_cosine else x[own] for own in (first, second))
+    a, b = (
+        representation.unit_rows(x[own]) if rows.is_cosine else x[own] for own in (first, second)
+    )
     return rare_between(a, b, *weights, least_drop)
 
 
@@ -201,3 +203,15 @@ def _along(rows: NDArray, counts: NDArray, other: NDArray) -> NDArray:
     squares = np.einsum("ij,ij->i", line, line)
     along = np.einsum("ij,ij->i", rows - means, line)
     return np.divide(along, squares, out=np.zeros(len(rows)), where=squares > 0)
+
+
+def share_apart(together: NDArray, labels: NDArray) -> tuple[float, NDArray]:
+    """Returns the share of clusters, or of rows if that is higher, that are apart, and which rows.
+
+    Args:
+        together: int64 `[n]`, from `separation.joined`.
+        labels: the clusters, int64 `[n]`.
+    """
+    _, first = np.unique(labels, return_index=True)
+    is_alone = np.bincount(together[first])[together] == 1
+    return max(float(is_alone.mean()), float(is_alone[first].mean())), is_alone

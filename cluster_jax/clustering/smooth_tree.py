@@ -22,10 +22,10 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cluster_jax import __version__
-from cluster_jax.clustering import membership, numbering, smooth, tree, tree_fit
+from cluster_jax.clustering import membership, representation, stable_ids, tree, tree_fit
 from cluster_jax.clustering.base import NO_CLUSTER, UNCLEAR, Assignment
-from cluster_jax.clustering.numbering import Repeated
-from cluster_jax.clustering.smooth import Smoother
+from cluster_jax.clustering.representation import Smoother
+from cluster_jax.clustering.stable_ids import Repeated
 from cluster_jax.clustering.tree_fit import TreeFit
 from cluster_jax.core import checks, io
 from cluster_jax.core.arrays import Rows, numeric
@@ -71,7 +71,7 @@ class SmoothTree(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         linkage_: float64 `[m - 1, 4]`, the tree of m distinct rows or micro-clusters, as in SciPy.
         metric_: `"cosine"` or `"euclidean"`.
         changes_: the changes of clusters by the last `partial_fit`, see
-            `cluster_jax.clustering.numbering.Event`.
+            `cluster_jax.clustering.stable_ids.Event`.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]
@@ -98,7 +98,7 @@ class SmoothTree(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
                 `n_clusters`. Then the results of an earlier fit are gone.
         """
         self._forget()
-        self.fit_rows(numeric(X, "X", smooth.LARGEST))
+        self.fit_rows(numeric(X, "X", representation.LARGEST))
         validate_data(self, X, reset=True, skip_check_array=True)
         if without := int((self.labels_ == NO_CLUSTER).sum()):
             rows = counted(without, "row is", "rows are")
@@ -112,9 +112,9 @@ class SmoothTree(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         """
         self._forget()
         fitted = tree_fit.fit(x, self.metric, self.n_clusters, self._seed())
-        return self._set_state(fitted, numbering.start(fitted.labels))
+        return self._set_state(fitted, stable_ids.start(fitted.labels))
 
-    def _set_state(self, fitted: TreeFit, state: numbering.State) -> Self:
+    def _set_state(self, fitted: TreeFit, state: stable_ids.State) -> Self:
         """Sets the results: a fit, but with the clusters of a state of its rows."""
         pairs = np.unique(np.stack([fitted.labels, state.ids]), axis=1)
         is_same = all(len(np.unique(labels)) == pairs.shape[1] for labels in pairs)
@@ -138,7 +138,7 @@ class SmoothTree(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         """Adds rows; afterwards all results are of the old and the new rows. `y` is ignored.
 
         A call takes as long as a fit of all rows, however few are new: all rows are clustered
-        again, in their order, and the clusters keep their numbers, see `numbering`. Above 16,000
+        again, in their order, and the clusters keep their numbers, see `stable_ids`. Above 16,000
         rows, one row of its micro-cluster replaces each earlier row, and counts as often. A new
         cluster is added even if `n_clusters` was given. Errors are those of `fit`, but the results
         of an earlier fit stay.
@@ -196,8 +196,8 @@ class SmoothTree(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         """Returns smooth rows, float32 `[n, r]`, in which clusters are denser, e.g. for k-means.
 
         Each is the mean of the smooth rows of the training rows, or micro-clusters, that are
-        nearest to the row, see `cluster_jax.clustering.smooth`. With the cosine, that of a row of
-        zeros has no meaning.
+        nearest to the row, see `cluster_jax.clustering.representation`. With the cosine, that of a
+        row of zeros has no meaning.
         """
         x = self._new(X)
         return self._fit_.smoother.transform(x)
@@ -251,7 +251,7 @@ class SmoothTree(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
             "known.leaves": fitted.known.leaves,
             "columns": np.asarray(getattr(self, "feature_names_in_", ()), np.str_),
             **{f"smoother.{name}": part for name, part in smoother if part is not None},
-            **{f"state.{k}": part for k, part in numbering.to_arrays(self._state_).items()},
+            **{f"state.{k}": part for k, part in stable_ids.to_arrays(self._state_).items()},
         }
         io.write_arrays(path, {name: np.asarray(value) for name, value in stored.items()})
 
@@ -271,7 +271,7 @@ class SmoothTree(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
             plain: dict[str, Any] = {k: v if v.ndim else v.item() for k, v in stored.items()}
             smoother = {k.removeprefix("smoother."): plain[k] for k in plain if "smoother." in k}
             parts = {k.removeprefix("state."): v for k, v in stored.items() if "state." in k}
-            state = numbering.from_arrays(parts)
+            state = stable_ids.from_arrays(parts)
             if len(columns := stored["columns"]):
                 model.feature_names_in_ = columns.astype(object)
             fitted = TreeFit(
@@ -293,6 +293,6 @@ class SmoothTree(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
     def _new(self, X: ArrayLike) -> NDArray:
         """Returns new rows as an array; errors are those of `predict`."""
         check_is_fitted(self)
-        x = numeric(X, "X", smooth.LARGEST)
+        x = numeric(X, "X", representation.LARGEST)
         validate_data(self, X, reset=False, skip_check_array=True)
         return x

@@ -4,13 +4,14 @@ It takes five steps:
 
 1. Of equal rows one is kept; the others get its cluster, see `copies`.
 2. Rows are denoised and whitened ("sharp rows"), and then averaged over their nearest neighbors
-   ("smooth rows"), see `smooth`. More than 16,000 distinct rows are condensed by k-means into at
-   most as many micro-clusters before, as BIRCH condenses rows by a tree [2]. If most
+   ("smooth rows"), see `representation`. More than 16,000 distinct rows are condensed by k-means
+   into at most as many micro-clusters before, as BIRCH condenses rows by a tree [2]. If most
    clusters of these are not apart, and those of a sample of 16,000 rows have a larger gap, see
-   `number`, the clusters of the sample are the answer: every other row gets one as a new row does.
+   `choose_k`, the clusters of the sample are the answer: every other row gets one as a new row
+   does.
 3. The number of clusters is chosen by silhouettes, and compared with rows that have no clusters,
-   see `number`. If the number is set, the clusters are a cut of the tree or those of k-means,
-   whichever have the higher score.
+   see `choose_k`, `levels` and `verdict`. If the number is set, the clusters are a cut of the tree
+   or those of k-means, whichever have the higher score.
 4. The tree has Ward's merges of the rows of each cluster, and above them those of the clusters. So
    the clusters are one of its cuts.
 5. The probability of a cluster is its share among a row and its neighbors, after two rounds of
@@ -34,17 +35,26 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from cluster_jax.clustering import copies, membership, number, numbering, placing, smooth, tree
+from cluster_jax.clustering import (
+    choose_k,
+    copies,
+    membership,
+    placing,
+    representation,
+    stable_ids,
+    tree,
+    verdict,
+)
 from cluster_jax.clustering.base import NO_CLUSTER, UNCLEAR
 from cluster_jax.clustering.membership import Membership
-from cluster_jax.clustering.number import Found
-from cluster_jax.clustering.numbering import Repeated
 from cluster_jax.clustering.placing import ByTree
-from cluster_jax.clustering.smooth import FEW_AXES, Smoother
+from cluster_jax.clustering.representation import FEW_AXES, Smoother
+from cluster_jax.clustering.stable_ids import Repeated
+from cluster_jax.clustering.verdict import Found
 from cluster_jax.core import checks
 from cluster_jax.core.arrays import Rows, blocks, numeric
 
-METRICS = ("auto", *smooth.METRICS)
+METRICS = ("auto", *representation.METRICS)
 # Distinct rows above which they are condensed into at most as many micro-clusters: all pairs are
 # compared. Rows of the sample from which the axes are then learned.
 MAX_ROWS, SAMPLE = 16_000, 10_000
@@ -188,16 +198,16 @@ def fit(
     m = len(first)
     was_condensed = isinstance(x, Repeated) and n > MAX_ROWS
     if m <= MAX_ROWS and not was_condensed:
-        rows = smooth.dequantize(numeric(some[first], "X", smooth.LARGEST), seed)
+        rows = representation.dequantize(numeric(some[first], "X", representation.LARGEST), seed)
         sample = first
         leaves = group
-        smoother = smooth.fit(rows, metric)
+        smoother = representation.fit(rows, metric)
     else:
         n_groups, weights = min(MAX_ROWS, m // 2), None
         if was_condensed:  # Most rows are those of micro-clusters already.
             n_groups, weights = min(MAX_ROWS, m), np.bincount(group[place[is_in]], minlength=m)
         how = (min(SAMPLE, m), n_groups, metric, seed, weights)
-        smoother, groups = smooth.fit_all(some, first, *how)
+        smoother, groups = representation.fit_all(some, first, *how)
         leaves = groups[group]
         sample = first[np.unique(groups, return_index=True)[1]]
         rows = np.asarray(some[sample])
@@ -224,10 +234,10 @@ def fit(
 def _found(
     rows: NDArray, smoother: Smoother, sizes: NDArray, n_clusters: int | None, seed: int
 ) -> Found:
-    """Returns the clusters of leaves; see `fit` and, for a given number, `number.of_number`."""
+    """Returns the clusters of leaves; see `fit` and, for a given number, `choose_k.of_number`."""
     if n_clusters is None:
-        return number.find(rows, smoother, np.random.default_rng(seed))
-    labels = number.of_number(smoother, sizes, n_clusters)
+        return verdict.find(rows, smoother, np.random.default_rng(seed))
+    labels = choose_k.of_number(smoother, sizes, n_clusters)
     return Found(labels, float("nan"), UNCLEAR, {})
 
 
@@ -252,8 +262,8 @@ def _of_sample(x: Rows, distinct: NDArray, metric: str, seed: int) -> _Sample:
     rng = np.random.default_rng(seed)
     chosen = np.sort(rng.choice(m, min(MAX_ROWS, m), replace=False))
     some = np.asarray(x[distinct[chosen]])
-    rows = smooth.fit(some, metric)
-    found = number.find(some, rows, rng)._replace(verdict=UNCLEAR)
+    rows = representation.fit(some, metric)
+    found = verdict.find(some, rows, rng)._replace(verdict=UNCLEAR)
     # Each stands for many rows, but they are as dense as the rows are, and weigh alike.
     return _Sample(chosen, rows._replace(counts=np.ones(len(chosen), np.float32)), found)
 
@@ -325,11 +335,11 @@ def _have_direction(x: Rows, metric: str) -> NDArray:
 
 
 def numbered(
-    state: numbering.State,
+    state: stable_ids.State,
     x: Rows,
     fitted: TreeFit,
     is_fixed: NDArray | None = None,
-) -> numbering.State:
+) -> stable_ids.State:
     """Returns the state of the rows `x` in which clusters keep their ids.
 
     Copies stay together, and rows in no cluster of the fit are in none, but for fixed rows.
@@ -338,16 +348,16 @@ def numbered(
         state: the state of the n old rows.
         x: all rows `[m, d]`, the old ones in their order, then the new ones.
         fitted: the fit of these rows.
-        is_fixed: see `numbering.update`.
+        is_fixed: see `stable_ids.update`.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]
-        >>> state = numbering.start(np.arange(200) % 3)
+        >>> state = stable_ids.start(np.arange(200) % 3)
         >>> numbered(state, x, fit(x, "euclidean")).ids[200:].tolist() == [2, 0, 1] * 33 + [2]
         True
     """
 
-    def look(some: NDArray) -> numbering.Look:
+    def look(some: NDArray) -> stable_ids.Look:
         found = fitted
         if len(some) < x.shape[0]:
             found = fit(some, fitted.smoother.metric, fitted.n_clusters, fitted.seed)
@@ -356,15 +366,15 @@ def numbered(
         def place(new: NDArray) -> tuple[NDArray, NDArray]:
             return found.place(new), rows.project(new)
 
-        return numbering.Look(found.labels, rows.sharp[found.leaves], place)
+        return stable_ids.Look(found.labels, rows.sharp[found.leaves], place)
 
-    after = numbering.update(state, x, look, is_fixed)
+    after = stable_ids.update(state, x, look, is_fixed)
     is_free = np.ones(len(after.ids), bool)
     if is_fixed is not None:
         is_free[: len(is_fixed)] = ~is_fixed
     ids = _together(fitted, after.ids, is_free)
-    born = {event.id for event in after.events if event.kind == numbering.EMERGED}
-    return after._replace(ids=ids, events=numbering.events(state.ids, ids, born))
+    born = {event.id for event in after.events if event.kind == stable_ids.EMERGED}
+    return after._replace(ids=ids, events=stable_ids.events(state.ids, ids, born))
 
 
 def _together(fitted: TreeFit, ids: NDArray, is_free: NDArray) -> NDArray:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import custom, smooth
+from cluster_jax.clustering import custom, representation
 from cluster_jax.clustering.reduce import MAP_COLUMNS
 from cluster_jax.core import checks, outside
 from cluster_jax.core.arrays import numeric
@@ -190,7 +190,7 @@ def resolve(
     Raises:
         InputError: the features or an option cannot be used.
     """
-    n, d = numeric(features, "features", smooth.LARGEST).shape
+    n, d = numeric(features, "features", representation.LARGEST).shape
     is_low_dimensional = d <= MAP_COLUMNS
     method = options.method
     map_method = options.reduce

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cluster_jax.clustering import numbering
-from cluster_jax.clustering.numbering import Event
+from cluster_jax.clustering import stable_ids
+from cluster_jax.clustering.stable_ids import Event
 from cluster_jax.core.names import counted
 from cluster_jax.report.report_data import Changes, Cluster, Gone, ReportData
 
@@ -15,15 +15,15 @@ N_SHOWN, MAX_ENTRIES = 8, 40
 COUNTED = {"new": "new", "gone": "gone", "changed": "changed", "renamed": "moved or renamed"}
 # Kinds of events that are shown, in this order.
 _KINDS = (
-    numbering.EMERGED,
-    numbering.RETURNED,
-    numbering.SPLIT,
-    numbering.MERGED,
-    numbering.DISAPPEARED,
-    numbering.GREW,
-    numbering.SHRANK,
+    stable_ids.EMERGED,
+    stable_ids.RETURNED,
+    stable_ids.SPLIT,
+    stable_ids.MERGED,
+    stable_ids.DISAPPEARED,
+    stable_ids.GREW,
+    stable_ids.SHRANK,
 )
-_GONE = (numbering.SHRANK, numbering.DISAPPEARED)  # of clusters whose rows are gone
+_GONE = (stable_ids.SHRANK, stable_ids.DISAPPEARED)  # of clusters whose rows are gone
 
 
 class Entry(NamedTuple):
@@ -68,13 +68,13 @@ def sentence(event: Event, called: Callable[[int], str], noun: str) -> str:
     into = " and ".join(map(called, event.into))
     count = counted(event.rows, noun)
     return {
-        numbering.GREW: f"{cluster} has {counted(event.rows, f'new {noun}')}",
-        numbering.SHRANK: f"{cluster} lost {count}",
-        numbering.SPLIT: f"{cluster} split: {count} of it now in {into}",
-        numbering.MERGED: f"{cluster} merged into {into} ({count})",
-        numbering.RETURNED: f"{cluster} is back ({count})",
-        numbering.EMERGED: f"{cluster} is new ({count})",
-        numbering.DISAPPEARED: f"{cluster} disappeared: none of its {noun}s is left",
+        stable_ids.GREW: f"{cluster} has {counted(event.rows, f'new {noun}')}",
+        stable_ids.SHRANK: f"{cluster} lost {count}",
+        stable_ids.SPLIT: f"{cluster} split: {count} of it now in {into}",
+        stable_ids.MERGED: f"{cluster} merged into {into} ({count})",
+        stable_ids.RETURNED: f"{cluster} is back ({count})",
+        stable_ids.EMERGED: f"{cluster} is new ({count})",
+        stable_ids.DISAPPEARED: f"{cluster} disappeared: none of its {noun}s is left",
     }.get(event.kind, "")
 
 
@@ -128,12 +128,12 @@ def _shown(
 ) -> list[tuple[str, list[int]]]:
     """Returns the points of an event that are still there, see `Entry.shown`."""
     own = next((c.members for c in clusters if c.id == event.id), np.zeros(0, np.int64))
-    if event.kind == numbering.GREW:
+    if event.kind == stable_ids.GREW:
         new = own[change.is_new[own]][:N_SHOWN].tolist()
         return [("", new)] if new else []
     if event.kind in _GONE:
         return []
-    if event.kind not in (numbering.SPLIT, numbering.MERGED):
+    if event.kind not in (stable_ids.SPLIT, stable_ids.MERGED):
         return [("", own[:N_SHOWN].tolist())]
     shown = [("Now in it", own[:N_SHOWN].tolist())]
     for cluster in clusters:

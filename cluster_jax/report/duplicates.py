@@ -14,7 +14,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from cluster_jax.clustering import knn
-from cluster_jax.clustering.smooth import unit_rows
+from cluster_jax.clustering.representation import unit_rows
 from cluster_jax.core import arrays, logs
 from cluster_jax.data import images as data
 from cluster_jax.data.images import FACTS, Dataset

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cluster_jax.clustering import tree
 from cluster_jax.clustering.membership import Membership
-from cluster_jax.clustering.numbering import Event
+from cluster_jax.clustering.stable_ids import Event
 from cluster_jax.core import arrays
 from cluster_jax.report.duplicates import Shown, are_copies
 

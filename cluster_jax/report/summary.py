@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from cluster_jax.clustering.number import MIN_ROWS
+from cluster_jax.clustering.verdict import MIN_ROWS
 from cluster_jax.core.names import counted
 from cluster_jax.evaluation.options import FINDERS
 

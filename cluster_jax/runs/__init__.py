@@ -13,7 +13,7 @@ A first run is an update of an empty run. Whoever changes `update` needs these t
 6. **Comparison** (`match`): which of them the run has (known), has with other features (changed) or
    has not (new). What leaves and was decided is kept in `Run.gone`, and comes back with its rows.
 7. **Clustering** (`evaluation.clusters`): the clusters that are found in all rows of now.
-8. **Numbers** (`next_state`, `clustering.numbering`): which old cluster each of them is: "kept" in
+8. **Numbers** (`next_state`, `clustering.stable_ids`): which old cluster each of them is: "kept" in
    an update, "refit", or "other" for another number of clusters. No number is used twice.
 9. **Decisions** (`corrections`, `carry`): what a person has named, moved or merged. They are part
    of the state, and no fit changes them.

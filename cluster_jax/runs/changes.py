@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cluster_jax.clustering import numbering
+from cluster_jax.clustering import stable_ids
 from cluster_jax.core import io
 from cluster_jax.core.names import counted
 from cluster_jax.data import folder as image_files
@@ -125,7 +125,7 @@ def values(run: Run, *, refit: bool) -> dict[str, Any]:
     Returns:
         "workdir"; "update", its number; the numbers of rows that are "new", "gone", "changed" and
         "renamed"; "refit"; "away", folders that are not there; the number of all "photos" or
-        "rows", see `Run.words`; the number of "clusters"; and "events", see `numbering.Event`.
+        "rows", see `Run.words`; the number of "clusters"; and "events", see `stable_ids.Event`.
     """
     return {
         "workdir": str(run.workdir),
@@ -165,7 +165,7 @@ def words(before: Run, run: Run, *, refit: bool) -> str:
     lines += [f"  {events.sentence(event, called, noun)}" for event in shown[:_TOLD]]
     if len(shown) > _TOLD:
         lines.append(f"  and {len(shown) - _TOLD:,} more; {workdirs.CHANGES} has every {noun}")
-    if same := sum(event.kind == numbering.SURVIVED for event in run.events):
+    if same := sum(event.kind == stable_ids.SURVIVED for event in run.events):
         lines.append(f"  {counted(same, group)} stayed as {'it was' if same == 1 else 'they were'}")
     return "\n".join(lines)
 

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import numbering, placing, tree_fit
+from cluster_jax.clustering import placing, stable_ids, tree_fit
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.placing import ByTree, Placing, Voters
 from cluster_jax.clustering.tree_fit import TreeFit
@@ -35,11 +35,11 @@ class Step(NamedTuple):
     """How the clusters of a state get their numbers.
 
     Attributes:
-        numbers: "kept": rows keep their clusters, see `clustering.numbering`; "refit": all rows get
-            the clusters that are found, which have the numbers of those of which they are the same,
-            and only rows stay that a person has decided about or whose cluster a person has named,
-            merged or made; "other": as "refit", but such a row stays only if its cluster does, so
-            that there are as many clusters as are asked for.
+        numbers: "kept": rows keep their clusters, see `clustering.stable_ids`; "refit": all rows
+            get the clusters that are found, which have the numbers of those of which they are the
+            same, and only rows stay that a person has decided about or whose cluster a person has
+            named, merged or made; "other": as "refit", but such a row stays only if its cluster
+            does, so that there are as many clusters as are asked for.
         originals: int `[m]`, the row that each row is a known copy of, or itself; None: there are
             no known copies.
         changed: bool `[n]`, old rows whose features are new; None: there are none.
@@ -119,7 +119,7 @@ def next_state(
     if step.numbers != "other" or not len(old):
         columns["earlier"] = columns["label"]
     columns["found"] = np.where(decided, columns["found"], columns["label"])
-    born = {event.id for event in state.events if event.kind == numbering.EMERGED}
+    born = {event.id for event in state.events if event.kind == stable_ids.EMERGED}
     had = before.labels
     stayed = had[old[old < len(had)]]
     fit = {name: value for name, value in clustering.metrics.items() if name not in _COUNTED}
@@ -130,7 +130,7 @@ def next_state(
         held=held,
         next_label=state.next_id,
         updates=state.updates,
-        events=numbering.events(stayed, columns["label"], born, had=had) if len(had) else (),
+        events=stable_ids.events(stayed, columns["label"], born, had=had) if len(had) else (),
         fit={**fit, "is_shown": is_same or _are_same(found, state.ids)},
         tree=None if clustering.tree is None else clustering.tree.linkage,
     )
@@ -195,7 +195,7 @@ def placer_of(clustering: Clustering, x: NDArray, run: Run) -> Placing | None:
 
 def _numbered(
     after: Run, rows: NDArray, n_old: int, x: Rows, clustering: Clustering, step: Step
-) -> tuple[numbering.State, frozenset[int], NDArray]:
+) -> tuple[stable_ids.State, frozenset[int], NDArray]:
     """Returns the clusters of rows with their numbers, `Run.held`, and "decided" of all rows.
 
     Args:
@@ -209,12 +209,12 @@ def _numbered(
     found = clustering.cluster_labels if clustering.all_labels is None else clustering.all_labels
     decided = after.columns["decided"]
     if not n_old:
-        state = numbering.start(found)
+        state = stable_ids.start(found)
         next_id = after.next_label + state.next_id
         ids = np.where(state.ids == NO_CLUSTER, NO_CLUSTER, state.ids + after.next_label)
         return state._replace(ids=ids, next_id=next_id), after.held, decided
     labels, follows = _with_copies(after, rows, n_old, step.originals)
-    known = numbering.State(
+    known = stable_ids.State(
         labels[rows],
         after.columns["since"][rows],
         after.columns["apart"][rows],
@@ -226,8 +226,8 @@ def _numbered(
         n_known = int(np.searchsorted(rows, n_old))
         return _kept(known, n_known, x, clustering.tree, is_fixed, step), after.held, decided
     if step.numbers == "refit":
-        return numbering.refit(known, found, is_fixed), after.held, decided
-    state = numbering.refit(known, found)
+        return stable_ids.refit(known, found, is_fixed), after.held, decided
+    state = stable_ids.refit(known, found)
     earlier = after.columns["earlier"][rows]
     state = state._replace(ids=_returned(state.ids, earlier, after.next_label))
     alive = np.unique(state.ids)
@@ -248,14 +248,14 @@ def _with_copies(
     Args:
         after: see `next_state`.
         rows: int `[m]`, ascending, the rows that were clustered.
-        n_old: number of rows of `after` that are old; new ones have the cluster `numbering.NEW`.
+        n_old: number of rows of `after` that are old; new ones have the cluster `stable_ids.NEW`.
         originals: see `Step`.
 
     Returns:
         int64 `[n]` and bool `[n]`.
     """
     labels = after.labels.copy()
-    labels[n_old:] = numbering.NEW
+    labels[n_old:] = stable_ids.NEW
     follows = np.zeros(len(labels), bool)
     if originals is None:
         return labels, follows
@@ -265,7 +265,7 @@ def _with_copies(
         wanted = np.unique(labels[copies[decided[copies]]])
         if len(wanted) == 1:  # Else a person has parted the copies.
             copies = copies[~decided[copies]]
-            copies = copies[(labels[copies] == numbering.NEW) | (labels[copies] == wanted)]
+            copies = copies[(labels[copies] == stable_ids.NEW) | (labels[copies] == wanted)]
             labels[copies], follows[copies] = wanted, True
     return labels, follows
 
@@ -293,13 +293,13 @@ def _returned(ids: NDArray, earlier: NDArray, next_label: int) -> NDArray:
 
 
 def _kept(
-    known: numbering.State,
+    known: stable_ids.State,
     n_old: int,
     x: Rows,
     tree: TreeFit,
     is_fixed: NDArray,
     step: Step,
-) -> numbering.State:
+) -> stable_ids.State:
     """Returns the state in which rows keep their clusters, see `tree_fit.numbered`.
 
     Of known copies one counts: the oldest row that is not fixed, whose cluster all have that are
@@ -307,7 +307,7 @@ def _kept(
     largest part of that.
 
     Args:
-        known: the clusters of the rows before, `numbering.NEW` for new rows.
+        known: the clusters of the rows before, `stable_ids.NEW` for new rows.
         n_old: number of old rows.
         x: features `[m, d]`, first those of the old rows.
         tree: the fit of these rows.

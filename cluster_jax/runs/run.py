@@ -12,10 +12,10 @@ import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import placing, smooth
+from cluster_jax.clustering import placing, representation
 from cluster_jax.clustering.membership import Membership
-from cluster_jax.clustering.numbering import Event
 from cluster_jax.clustering.placing import ByTree, Placing
+from cluster_jax.clustering.stable_ids import Event
 from cluster_jax.core import arrays, io
 from cluster_jax.core.arrays import numeric
 from cluster_jax.core.checks import InputError
@@ -37,7 +37,7 @@ from cluster_jax.training.config import PhotosConfig, parse_config
 KEPT = 8  # states of which the files are kept
 # Of an image or row: its row in the store of features, its cluster now and as it was found, whether
 # a person has decided about it and keeps it of its copies, the update in which it came, for how
-# many updates in a row it has been found apart from its cluster (see `clustering.numbering`), and
+# many updates in a row it has been found apart from its cluster (see `clustering.stable_ids`), and
 # its cluster before another number of clusters was asked for.
 COLUMNS = np.dtype(
     {
@@ -348,7 +348,7 @@ class Run:
             if missing := set(names) - set(columns):
                 raise InputError(f"X must have the column {min(missing)!r} of {self.workdir}")
             x = x[names]
-        rows = numeric(x, "X", smooth.LARGEST)
+        rows = numeric(x, "X", representation.LARGEST)
         expected = stored["columns"]
         if rows.shape[1] != expected:
             raise InputError(

@@ -1,7 +1,7 @@
 """The next state of a finished run by an update.
 
 An update compares the photos or rows that exist now with those of the run, by contents and names,
-clusters all of them, where clusters keep their numbers (`clustering.numbering`), and writes the
+clusters all of them, where clusters keep their numbers (`clustering.stable_ids`), and writes the
 next state.
 """
 

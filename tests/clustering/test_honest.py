@@ -6,7 +6,7 @@ import pytest
 from scipy.cluster import hierarchy
 from sklearn.metrics import adjusted_rand_score
 
-from cluster_jax.clustering import number, smooth, tree_fit
+from cluster_jax.clustering import choose_k, representation, tree_fit, verdict
 from cluster_jax.clustering.base import CLEAR, ONE, UNCLEAR
 from cluster_jax.clustering.smooth_tree import SmoothTree
 from tests.clustering.blobs import fit
@@ -93,7 +93,7 @@ def test_tight_groups_of_directions(rows):
     assert adjusted_rand_score(truth, model.labels_) > 0.99
 
 
-@every_row("metric", smooth.METRICS)
+@every_row("metric", representation.METRICS)
 @every_row("share", [0.1, 0.5])
 def test_equal_rows_are_one_row(metric, share):
     x = np.random.default_rng(2).normal(size=(400, 12)) + 1
@@ -121,7 +121,7 @@ def test_by_default_rows_without_clusters_are_not_called_clear(kind, d):
     assert SmoothTree().fit(rows_without_clusters(kind, d)).verdict_ != CLEAR
 
 
-@every_row("metric", smooth.METRICS)
+@every_row("metric", representation.METRICS)
 @every_row(("n", "d"), [(1500, 20), (1200, 2)])
 def test_corners_of_a_continuum_are_at_most_twelve(n, d, metric):
     """Each column alone has as long a tail."""
@@ -133,9 +133,9 @@ def test_corners_of_a_continuum_are_at_most_twelve(n, d, metric):
 def test_clusters_that_are_too_many_are_joined():
     """HDBSCAN finds more in a continuum of two columns, and none of them is cut."""
     x = np.exp(2 * np.random.default_rng(5).normal(size=(1300, 2)))
-    rows = smooth.fit(x / x.sum(axis=1, keepdims=True), "euclidean")
-    many = number._split_curved(rows.sharp)
-    found = number.find(x, rows, np.random.default_rng(0))
+    rows = representation.fit(x / x.sum(axis=1, keepdims=True), "euclidean")
+    many = choose_k.split_curved(rows.sharp)
+    found = verdict.find(x, rows, np.random.default_rng(0))
     assert many.max() + 1 > 12
     assert (found.labels.max() + 1, found.verdict) == (12, UNCLEAR)
     assert len(np.unique(np.stack([many, found.labels]), axis=1).T) == many.max() + 1

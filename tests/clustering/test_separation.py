@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cluster_jax.clustering import separation, smooth
+from cluster_jax.clustering import representation, separation
 from tests.rows import every_row
 
 
@@ -54,7 +54,7 @@ def test_a_row_counts_as_often_as_the_rows_it_stands_for():
 def test_parts_become_one_and_clusters_do_not(k):
     rng, truth = np.random.default_rng(k), np.arange(400) % k
     x = 9 * np.eye(k, 12)[truth] + rng.normal(size=(400, 12))
-    rows = smooth.fit(x, "euclidean")
+    rows = representation.fit(x, "euclidean")
     halves = 2 * truth + (x[:, -1] > 0)
     labels = separation.joined(x, rows, halves)
     np.testing.assert_array_equal(np.unique(np.stack([labels, truth]), axis=1).shape, (2, k))
@@ -66,7 +66,7 @@ def test_clusters_along_axes_that_are_no_axes_of_the_sharp_rows_are_apart():
     x = rng.normal(size=(1024, 40))
     x[:1000, :2] *= 40
     x[1000:, 2] += 20 + np.repeat([0, 10], 12)
-    rows = smooth.fit(x, "euclidean", n_axes=2)
+    rows = representation.fit(x, "euclidean", n_axes=2)
     labels = np.repeat([0, 1, 2], [1000, 12, 12])
     labels = separation.joined(x, rows, labels)
     assert labels[1000] != labels[-1]
@@ -77,7 +77,7 @@ def test_a_ring_and_the_disc_inside_are_apart_piece_by_piece():
     angle = rng.uniform(0, 2 * np.pi, 600)
     x = np.stack([np.cos(angle), np.sin(angle)], axis=1) * np.where(truth, 1.0, 0.3)[:, None]
     x += 0.05 * rng.normal(size=(600, 2))
-    rows = smooth.fit(x, "euclidean")
+    rows = representation.fit(x, "euclidean")
     assert not separation.joined(x, rows, truth).any()
     np.testing.assert_array_equal(separation.joined(x, rows, truth, is_curved=True), truth)
     halves = 2 * truth + (x[:, 0] > 0)

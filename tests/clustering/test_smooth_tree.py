@@ -12,7 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import cluster_jax
-from cluster_jax.clustering import knn, number, smooth, tree_fit
+from cluster_jax.clustering import choose_k, knn, representation, tree_fit, verdict
 from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
@@ -63,8 +63,9 @@ def test_number_of_clusters_given():
 
 
 def test_a_given_number_is_not_searched_for(monkeypatch):
-    for step in ("find", "_search", "_null", "_divided"):
-        monkeypatch.setattr(number, step, lambda *_, step=step: pytest.fail(step))
+    steps = [(verdict, "find"), (verdict, "_divided"), (choose_k, "search")]
+    for module, step in [*steps, (choose_k, "without_clusters")]:
+        monkeypatch.setattr(module, step, lambda *_, step=step: pytest.fail(step))
     x, _ = blobs((100,) * 4)
     assert fit(x, n_clusters=6).n_clusters_ == 6
     assert fit(x[:, :2], n_clusters=6).n_clusters_ == 6
@@ -85,7 +86,7 @@ def test_a_row_between_two_clusters_is_not_sure(n, d):
 
 
 @pytest.mark.parametrize("most", [400, 350])  # The second: micro-clusters.
-@pytest.mark.parametrize("metric", smooth.METRICS)
+@pytest.mark.parametrize("metric", representation.METRICS)
 def test_the_order_of_the_rows_changes_nothing(metric, most, monkeypatch):
     monkeypatch.setattr(tree_fit, "MAX_ROWS", most)
     x, _ = blobs((100,) * 4, gap=1.0)
@@ -150,7 +151,7 @@ def test_probabilities_are_shares_of_labels_after_two_averages():
     x, _ = blobs((100,) * 4, gap=0.8)
     model = fit(x)
     sharp, order = model._fit_.smoother.sharp, model._fit_.sample
-    count = smooth.n_neighbors(len(order))
+    count = representation.n_neighbors(len(order))
     near = knn.nearest(sharp, sharp, count, exclude_self=True).indices
     shares = np.eye(model.n_clusters_)[model.labels_[order]]
     for _ in range(2):
@@ -164,7 +165,7 @@ def test_probabilities_are_shares_of_labels_after_two_averages():
 
 
 @every_row("n", [1, 2, 5, 9, 10, 11, 19, 25])
-@every_row("metric", smooth.METRICS)
+@every_row("metric", representation.METRICS)
 def test_few_rows(n, metric):
     x = np.random.default_rng(n).normal(size=(n, 6))
     model = SmoothTree(metric).fit(x)
@@ -175,7 +176,7 @@ def test_few_rows(n, metric):
     assert len(np.unique(model.cut(n_clusters=leaves))) == leaves
 
 
-@every_row("metric", smooth.METRICS)
+@every_row("metric", representation.METRICS)
 @every_row("value", [0.0, 3.0, 1e17])
 @every_row("columns", [1, 2, 30])
 def test_equal_rows_are_one_cluster(metric, value, columns):

@@ -7,7 +7,7 @@ import pytest
 from sklearn.decomposition import PCA
 from sklearn.metrics import silhouette_score
 
-from cluster_jax.clustering import number, placing, tree_fit
+from cluster_jax.clustering import choose_k, placing, tree_fit
 from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.core import arrays
@@ -180,7 +180,7 @@ def test_a_best_guess_has_a_gap():
     metrics = cluster(x, None, TREE, ignore).metrics
     assert metrics["verdict"] == "unclear"
     assert metrics["gap"] == SmoothTree("euclidean").fit(x).gap_
-    assert metrics["gap"] >= number.MIN_GAP
+    assert metrics["gap"] >= choose_k.MIN_GAP
 
 
 def test_rows_of_small_clusters_are_outliers(monkeypatch):

@@ -15,7 +15,7 @@ from scipy.cluster import hierarchy
 from sklearn.metrics import adjusted_rand_score
 
 from cluster_jax.clustering.membership import Membership
-from cluster_jax.clustering.numbering import Event
+from cluster_jax.clustering.stable_ids import Event
 from cluster_jax.core import io as files
 from cluster_jax.data.images import FACTS
 from cluster_jax.nets import pretrained

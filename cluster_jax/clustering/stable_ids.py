@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from cluster_jax.clustering import knn, smooth
+from cluster_jax.clustering import knn, representation
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.core.arrays import Rows
 
@@ -265,7 +265,7 @@ def _votes(look: Look, voters: NDArray, ids: NDArray, found: NDArray, x: NDArray
     if not voters.any():
         return np.where(found == NO_CLUSTER, NO_CLUSTER, NEW)
     known, codes = np.unique(ids[voters], return_inverse=True)
-    near = knn.nearest(x, look.rows[voters], max(1, smooth.n_neighbors(len(codes))))
+    near = knn.nearest(x, look.rows[voters], max(1, representation.n_neighbors(len(codes))))
     return np.where(found == NO_CLUSTER, NO_CLUSTER, known[knn.vote(near, codes).argmax(axis=1)])
 
 

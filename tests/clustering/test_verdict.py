@@ -5,14 +5,14 @@ import pytest
 from sklearn.datasets import load_iris, make_circles, make_moons
 from sklearn.metrics import adjusted_rand_score, silhouette_samples
 
-from cluster_jax.clustering import number, smooth, tree
+from cluster_jax.clustering import choose_k, levels, representation, tree, verdict
 from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.core import arrays
 from tests.clustering.blobs import blobs, fit
 from tests.rows import every_row
 
 
-@every_row("metric", smooth.METRICS)
+@every_row("metric", representation.METRICS)
 @every_row("sizes", [(100, 100), (150,) * 6, (300, 100, 30), (40,) * 15])
 def test_separate_blobs_are_found(metric, sizes):
     x, truth = blobs(sizes)
@@ -24,7 +24,7 @@ def test_separate_blobs_are_found(metric, sizes):
     assert model.probabilities_.mean() > 0.98
 
 
-@every_row("metric", smooth.METRICS)
+@every_row("metric", representation.METRICS)
 @every_row(("d", "seed"), [(4, 0), (30, 1), (400, 2)])
 def test_one_gaussian_is_one_cluster(seed, metric, d):
     x = np.random.default_rng(seed).normal(size=(500, d)) + 1
@@ -44,7 +44,7 @@ def test_uniform_rows_are_one_cluster(seed):
 def test_between_one_cluster_and_clear_ones_there_is_no_clear_answer():
     x, _ = blobs((100,) * 6, gap=0.7, seed=1)
     model = fit(x)
-    assert model.gap_ > number.MIN_GAP
+    assert model.gap_ > choose_k.MIN_GAP
     assert (model.n_clusters_, model.verdict_) == (5, "unclear")
 
 
@@ -54,8 +54,8 @@ def test_heavy_tails_are_no_clear_clusters(seed):
     rng = np.random.default_rng(seed)
     for x in (np.exp(rng.normal(size=(600, 10))), rng.normal(size=(600, 8))):
         x *= np.exp(rng.normal(size=(600, 1)))
-        found = number.find(x, smooth.fit(x, "euclidean"), np.random.default_rng(0))
-        assert (found.gap > 2 * number.MIN_GAP, found.verdict) == (True, "unclear")
+        found = verdict.find(x, representation.fit(x, "euclidean"), np.random.default_rng(0))
+        assert (found.gap > 2 * choose_k.MIN_GAP, found.verdict) == (True, "unclear")
 
 
 @every_row(("n", "seed"), [(300, 0), (600, 1), (2000, 2)])
@@ -92,7 +92,7 @@ def test_a_curved_sheet_is_one_cluster():
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     model = fit(x)
     assert (model.n_clusters_, model.verdict_) == (1, "one_cluster")
-    assert model.gap_ > number.MIN_GAP
+    assert model.gap_ > choose_k.MIN_GAP
 
 
 @every_row(("gap", "verdict"), [(0.0, "unclear"), (0.3, "clear")])
@@ -150,7 +150,7 @@ def test_silhouettes_of_means_are_those_of_their_rows():
     groups = np.arange(60) // 5
     counts, means = np.bincount(groups).astype(np.float32), arrays.cluster_means(x, groups)
     squares = arrays.cluster_means(np.square(x).sum(axis=1, keepdims=True), groups)[:, 0]
-    found = number.silhouettes(means, labels[::5], counts, squares)
+    found = choose_k.silhouettes(means, labels[::5], counts, squares)
     apart = np.square(x[:, None] - x[None]).sum(axis=2)
     for leaf in range(12):
         rows = apart[5 * leaf : 5 * leaf + 5]
@@ -167,7 +167,7 @@ def test_silhouettes_are_those_of_squared_distances():
     labels[0] = 3  # a cluster of one row
     squares = np.square(x[:, None] - x[None]).sum(axis=2)
     expected = silhouette_samples(squares, labels, metric="precomputed")
-    found = number.silhouettes(x.astype(np.float32), labels)
+    found = choose_k.silhouettes(x.astype(np.float32), labels)
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
@@ -175,7 +175,7 @@ def test_a_score_is_the_mean_of_the_silhouettes_of_sharp_and_smooth_rows():
     x, _ = blobs((60,) * 5)
     model = fit(x)
     rows, labels = model._fit_.smoother, model.labels_[model._fit_.sample]
-    both = [number.silhouettes(r, labels).mean() for r in (rows.sharp, rows.smooth)]
+    both = [choose_k.silhouettes(r, labels).mean() for r in (rows.sharp, rows.smooth)]
     assert model.scores_[5] == pytest.approx(np.mean(both))
     assert max(model.scores_, key=model.scores_.get) == 5
 
@@ -185,8 +185,8 @@ def test_the_last_step_is_to_the_nearest_mean_of_sharp_rows():
     smooth_rows = np.float32([[0], [0.1], [0.2], [10], [10.1], [10.2]])
     sharp = np.float32([[0], [0.1], [9], [10], [10.1], [10.2]])
     none = np.empty((6, 0), np.int64)
-    rows = smooth.Smoother(np.zeros(1), np.eye(1), False, sharp, smooth_rows, none)
-    labels = number._partition(rows, tree.ward(smooth_rows), 2)
+    rows = representation.Smoother(np.zeros(1), np.eye(1), False, sharp, smooth_rows, none)
+    labels = choose_k.partition(rows, tree.ward(smooth_rows), 2)
     assert (labels == labels[2]).tolist() == [False, False, True, True, True, True]
 
 
@@ -198,9 +198,9 @@ def test_a_rare_kind_inside_a_cluster_becomes_one(seed):
     x = scales * rng.normal(size=(208, 30))
 
     def found():
-        rows = smooth.fit(x, "euclidean")
-        inside = number._inside(x, rows, one, np.random.default_rng(0))
-        return number._with_rare(inside, one)
+        rows = representation.fit(x, "euclidean")
+        inside = levels.inside(x, rows, one, np.random.default_rng(0))
+        return levels.with_rare(inside, one)
 
     assert not found().any()
     x[200:] = 3 * scales * np.sign(rng.normal(size=30)) + 0.5 * rng.normal(size=(8, 30))
@@ -226,7 +226,7 @@ def test_iris_splits_where_it_is_split():
 def test_one_huge_cluster_beside_many_small_ones(wanted):
     """The rows of the huge one have no say in the number of the others."""
     rng = np.random.default_rng(1)
-    centers = smooth.unit_rows(rng.normal(size=(16, 32)))
+    centers = representation.unit_rows(rng.normal(size=(16, 32)))
     truth = np.repeat(np.arange(16), [700, *[20] * 15])
     x = centers[truth] + 0.08 * rng.normal(size=(1000, 32))
     model = SmoothTree("cosine", n_clusters=wanted).fit(x)
@@ -250,9 +250,9 @@ def test_few_rows_in_groups_far_apart(columns, sizes):
 def test_the_null_has_five_rows_for_each_cluster():
     """Of two rows a cluster, the silhouette of Gaussian rows would be low."""
     x = np.random.default_rng(0).normal(size=(3000, 8))
-    rows = smooth.fit(x, "euclidean")
-    labels = number._partition(rows, tree.ward(rows.smooth), 600)
-    assert abs(number._split(x, rows, labels, np.random.default_rng(0))[1]) < 0.03
+    rows = representation.fit(x, "euclidean")
+    labels = choose_k.partition(rows, tree.ward(rows.smooth), 600)
+    assert abs(choose_k.split(x, rows, labels, np.random.default_rng(0))[1]) < 0.03
 
 
 @pytest.mark.parametrize(("k", "each", "least"), [(60, 20, 0.99), (120, 10, 0.9)])

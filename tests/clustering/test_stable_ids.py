@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import make_blobs
 from sklearn.metrics import adjusted_rand_score
 
-from cluster_jax.clustering import numbering, tree_fit
+from cluster_jax.clustering import stable_ids, tree_fit
 from cluster_jax.clustering.smooth_tree import SmoothTree
 
 
@@ -37,7 +37,7 @@ def announced(before, after, events):
 def explained(state, found):
     """The state after an update in which a fit has found these clusters, of rows alike in each."""
     x = np.asarray(found, float)[:, None]
-    return numbering.update(state, x, lambda _: numbering.Look(found, x, None))
+    return stable_ids.update(state, x, lambda _: stable_ids.Look(found, x, None))
 
 
 def test_a_class_that_arrives_is_born_and_the_others_stay():
@@ -149,7 +149,7 @@ def test_copies_stay_together_and_a_caller_may_reuse_an_array():
 def test_many_rows_are_condensed_and_keep_their_clusters(monkeypatch):
     """Also rows in no cluster, and those that a sample stands for."""
     monkeypatch.setattr(tree_fit, "MAX_ROWS", 150)
-    monkeypatch.setattr(numbering, "LOOK", 120)
+    monkeypatch.setattr(stable_ids, "LOOK", 120)
     draw = kinds(3)
     x, _ = draw(60, 60, 60)
     x[5] = 0
@@ -181,7 +181,7 @@ def test_save_keeps_clusters_and_goes_on_as_if_it_had_not_stopped(tmp_path):
 @given(st.integers(0, 2**32 - 1))
 def test_whatever_a_fit_finds_rows_move_in_announced_events_alone(seed):
     rng = np.random.default_rng(seed)
-    state = numbering.start(rng.integers(0, 4, 40))
+    state = stable_ids.start(rng.integers(0, 4, 40))
     used = set(state.ids.tolist())
     for _ in range(7):
         n = len(state.ids) + rng.integers(1, 20)
@@ -200,30 +200,30 @@ def test_whatever_a_fit_finds_rows_move_in_announced_events_alone(seed):
 
 
 def test_a_split_is_announced_after_three_looks_and_the_largest_part_keeps_the_id():
-    state = numbering.start(np.repeat([0, 1], [40, 20]))
+    state = stable_ids.start(np.repeat([0, 1], [40, 20]))
     found = np.repeat([0, 1, 2], [25, 15, 20])
     for look in range(3):
         found = np.append(found, 2)
         state = explained(state, found)
         split = [event for event in state.events if event.kind == "split"]
-        assert split == ([numbering.Event("split", 0, 15, (2,))] if look == 2 else [])
+        assert split == ([stable_ids.Event("split", 0, 15, (2,))] if look == 2 else [])
     assert (state.ids[:60] == np.repeat([0, 2, 1], [25, 15, 20])).all()
 
 
 def test_a_merge_waits_and_its_id_is_not_used_again():
-    state = numbering.start(np.repeat([0, 1], [30, 20]))
+    state = stable_ids.start(np.repeat([0, 1], [30, 20]))
     found = np.zeros(50, int)
     for look in range(5):
         found = np.append(found, 0)
         state = explained(state, found)
         merged = [event for event in state.events if event.kind == "merged"]
-        assert merged == ([numbering.Event("merged", 1, 20, (0,))] if look == 4 else [])
+        assert merged == ([stable_ids.Event("merged", 1, 20, (0,))] if look == 4 else [])
     state = explained(state, np.append(found, [1] * 8))
     assert set(state.ids.tolist()) == {0, 2}
 
 
 def test_what_is_seen_once_only_moves_nothing():
-    state = numbering.start(np.repeat([0, 1], [40, 20]))
+    state = stable_ids.start(np.repeat([0, 1], [40, 20]))
     for look in range(6):
         found = np.repeat([0, 1, 2], [25, 15, 20]) if look % 2 else np.repeat([0, 1], [40, 20])
         state = explained(state, np.append(found, np.full(look + 1, found[-1])))
@@ -232,11 +232,11 @@ def test_what_is_seen_once_only_moves_nothing():
 
 def test_refit_keeps_ids_of_clusters_that_are_mostly_the_same():
     rng = np.random.default_rng(0)
-    state = numbering.start(np.repeat(np.arange(5), 20))._replace(next_id=9)
+    state = stable_ids.start(np.repeat(np.arange(5), 20))._replace(next_id=9)
     found = (np.repeat(np.arange(5), 20) + 2) % 5
     found[rng.choice(100, 10, replace=False)] = 0
     found[80:90] = 5
-    after = numbering.refit(state, found)
+    after = stable_ids.refit(state, found)
     assert [np.bincount(after.ids[20 * i : 20 * i + 20]).argmax() for i in range(4)] == [*range(4)]
     assert 9 in after.ids
     assert set(after.ids.tolist()) <= {0, 1, 2, 3, 4, 9}
@@ -245,24 +245,24 @@ def test_refit_keeps_ids_of_clusters_that_are_mostly_the_same():
 
 
 def test_many_rows_are_sampled_and_a_split_takes_all_of_its_rows(monkeypatch):
-    monkeypatch.setattr(numbering, "LOOK", 120)
+    monkeypatch.setattr(stable_ids, "LOOK", 120)
     draw = kinds(3, gap=8.0)
     x, y = draw(100, 100, 60)
     labels = np.where(y == 2, 1, y)  # Two kinds are one cluster.
-    state, seen = numbering.start(labels), []
+    state, seen = stable_ids.start(labels), []
 
     def fit(rows):
         seen.append(len(rows))
         found = tree_fit.fit(rows, "euclidean", 3)
         rows = found.smoother
-        return numbering.Look(
+        return stable_ids.Look(
             found.labels, rows.sharp[found.leaves], lambda x: (found.place(x), rows.project(x))
         )
 
     for _ in range(3):
         more, z = draw(4, 4, 4)
         x, y = np.concatenate([x, more]), np.concatenate([y, z])
-        state = numbering.update(state, x, fit)
+        state = stable_ids.update(state, x, fit)
     assert max(seen) <= 120
     assert len(state.ids) == 296
     assert adjusted_rand_score(y, state.ids) == 1
@@ -271,27 +271,27 @@ def test_many_rows_are_sampled_and_a_split_takes_all_of_its_rows(monkeypatch):
 
 def test_what_a_person_holds_together_has_what_is_found_inside_it():
     """And gives no row away, in a refit either; new rows go to those that they are most like."""
-    state = numbering.start(np.repeat([0, 1], [40, 20]))
+    state = stable_ids.start(np.repeat([0, 1], [40, 20]))
     is_fixed = np.repeat([True, False], [40, 20])
     found = np.repeat([0, 1, 2], [25, 15, 20])
     for _ in range(6):
         found = np.append(found, [1, 2])
         fixed = np.append(is_fixed, np.zeros(len(state.ids) - 60, bool))
         x = found[:, None].astype(float)
-        look = numbering.Look(found, x, None)
-        state = numbering.update(state, x, lambda _, look=look: look, fixed)
+        look = stable_ids.Look(found, x, None)
+        state = stable_ids.update(state, x, lambda _, look=look: look, fixed)
     assert (state.ids == np.append(np.repeat([0, 1], [40, 20]), [0, 1] * 6)).all()
     fixed = np.append(is_fixed, np.zeros(12, bool))
     anew = np.where(found == 2, 2, np.arange(72) % 2)
     anew[0] = 2
-    assert (numbering.refit(state, anew, fixed).ids == state.ids).all()
+    assert (stable_ids.refit(state, anew, fixed).ids == state.ids).all()
 
 
 def test_a_look_at_many_clusters_is_no_longer_than_one_at_few(monkeypatch):
-    monkeypatch.setattr(numbering, "LOOK", 300)
+    monkeypatch.setattr(stable_ids, "LOOK", 300)
     for clusters in (2, 50, 250, 900):
-        state = numbering.start(np.arange(2000) % clusters)
-        looked_at = numbering._sample(state, 2050)
+        state = stable_ids.start(np.arange(2000) % clusters)
+        looked_at = stable_ids._sample(state, 2050)
         assert 200 <= len(looked_at) <= 300
         assert set(range(2000, 2050)) <= set(looked_at.tolist())
 
@@ -322,7 +322,7 @@ def test_two_processors_give_the_same_ids(capsys):
 
 def test_a_part_that_gets_new_rows_is_not_told_to_be_back_and_losses_are_told_beside_gains():
     after = np.array([0] * 5 + [1] * 6)
-    told = numbering.events(np.zeros(10, int), after, born=())
+    told = stable_ids.events(np.zeros(10, int), after, born=())
     assert [(e.kind, e.id, e.rows) for e in told] == [("split", 0, 5), ("grew", 1, 1)]
-    told = numbering.events(np.zeros(3, int), np.zeros(5, int), born=(), had=np.zeros(4, int))
+    told = stable_ids.events(np.zeros(3, int), np.zeros(5, int), born=(), had=np.zeros(4, int))
     assert [(e.kind, e.rows) for e in told] == [("grew", 2), ("shrank", 1)]
