@@ -26,9 +26,10 @@ $$R_i = \log \sum_{j \ne i} e^{\langle a_i, c_j \rangle / \tau} -
 \log \sum_j e^{\langle a_i, b_j \rangle / \tau}$$
 
 Deviation: NRCC (5) and (6) print the ratio upside down; the paper's gradients (10)-(14) agree with
-this form. `tests/losses/test_closed_forms.py` has the gradients of the five papers in closed form,
-and the misprints: the docstring that claims one names its test. NRCC costs a gradient with respect
-to the images and one more forward pass.
+this form (`test_nrcc_eq_5_and_6_misprint_the_ratio_upside_down`). The test suite's
+`losses/test_closed_forms.py` has the gradients of the five papers in closed form, and the
+misprints: a docstring that claims one names its test. NRCC costs a gradient with respect to the
+images and one more forward pass.
 
 **Kernel-InfoNCE** (`Kernel`, `kernel_info_nce_views`, `kernel_clip`) replaces
 $e^{\langle x, y \rangle / \tau}$ by $\exp(-\lVert x - y \rVert^\gamma / \tau)$ or a mixture of two.

@@ -31,7 +31,7 @@ def barlow_twins(a: Array, b: Array, *, off_diagonal: float = 0.005, axis: Axis 
     Source: Zbontar et al. (2021), "Barlow Twins: Self-Supervised Learning via Redundancy
     Reduction", (1), (2). A feature that hardly varies would be divided by next to nothing: its
     variance is raised by 1e-5, as in the authors' code (a BatchNorm). Their code also multiplies
-    the loss by 0.024; here `scale` of `methods.barlow` does.
+    the loss by 0.024; here `scale` of `methods.barlow` does (`test_other_losses`).
 
     Example:
         Two features that are equal in both views cost 2 * 0.005 beyond their decorrelation:

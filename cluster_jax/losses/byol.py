@@ -21,10 +21,10 @@ def byol(predictions: Array, targets: Array) -> Array:
     Returns:
         Scalar, at least float32; its mean over devices is the loss of the global batch.
 
-    Source: NRCC (4), a mean over the batch where the paper prints a sum. The predictor is on the
-    online branch; section 3.1 and Table 11 of the paper put it on the target, and (19) prints the
-    target's Jacobian, whose gradient is stopped
-    (`test_nrcc_eq_19_misprints_the_target_and_the_factor`).
+    Source: NRCC (4), a mean over the batch where the paper prints a sum
+    (`test_nrcc_eq_4_gradient_of_byol`). The predictor is on the online branch; section 3.1 and
+    Table 11 of the paper put it on the target, and (19) prints the target's Jacobian, whose
+    gradient is stopped (`test_nrcc_eq_19_misprints_the_target_and_the_factor`).
 
     Example:
         >>> import jax.numpy as jnp
@@ -46,9 +46,10 @@ def byol_views(predictions_pair: tuple[Array, Array], targets_pair: tuple[Array,
     Returns:
         Scalar, at least float32.
 
-    Source: NRCC (4) with the prefactor 1/(2n) of its InfoNCE (1), which fixes the scale of the
-    regularizer's weight; (12), (13) and (19) of the paper differ from each other by factors of two
-    (`test_nrcc_eq_12_needs_the_stop_gradient_that_its_text_leaves_out`).
+    Source: NRCC (4) with the prefactor 1/(2n) of (7), the gradient of its InfoNCE, which fixes the
+    scale of the regularizer's weight. (12) is the gradient of this loss without a predictor, half
+    of that of its own text, and (13) and (19) print half of (12)
+    (`test_nrcc_eq_12_misprints_half_of_the_gradient_of_its_own_text`).
 
     Example:
         >>> import jax.numpy as jnp

@@ -49,7 +49,8 @@ def entropy_deficit(probabilities: Array, *, axis: Axis = None) -> Array:
     Returns:
         Scalar of at least float32, the value of the global batch, equal on all devices.
 
-    Source: Li et al. (2021), "Contrastive Clustering"; the official code adds the constant log K.
+    Source: Li et al. (2021), "Contrastive Clustering"; the official code adds the constant log K
+    (`test_other_losses_of_a_temperature`).
 
     Example:
         >>> import jax.numpy as jnp

@@ -222,7 +222,10 @@ def info_nce(
     Returns:
         Scalar, at least float32. An anchor whose sum is empty makes it -inf.
 
-    Source: NRCC (1)-(3); Kernel-InfoNCE (8) and Theorem 4.2 (separate anchors and candidates).
+    Source: NRCC (1)-(3); NCC (1), (2); Kernel-InfoNCE (1), (10), whose sum leaves the row itself
+    out, where the Lemma 2.3 that it follows from prints it
+    (`test_kernel_infonce_lemma_2_3_misprints_the_row_itself_in_the_sum`), and Theorem 4.2 (separate
+    anchors and candidates).
 
     Example:
         >>> import jax.numpy as jnp
@@ -296,7 +299,8 @@ def info_nce_queue(
 ) -> Array:
     """Computes InfoNCE with a queue of negatives, one direction: MoCo's loss and CueCo's L1.
 
-    The positive is in the denominator (the official code of Kernel-InfoNCE's MoCo leaves it out).
+    The positive is in the denominator; the official code of Kernel-InfoNCE's MoCo leaves it out
+    (`test_positive_missing_from_the_denominator_of_moco`).
 
     Args:
         anchors: online rows `[rows, d]`, this device's part, of any length.

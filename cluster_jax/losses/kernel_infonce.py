@@ -49,8 +49,9 @@ class Kernel:
     with equal weights: `"kernel"` with w = 0.5 (a common factor of all kernels cancels in (8)). The
     appendix and the official code add losses: `"loss"`. Of two halves, section 5.2 gives the
     first to gamma = 2, the appendix to gamma = 1: here the order of `gammas` decides. The official
-    code scales the two halves as one vector; then neither kernel sees unit rows. The temperatures
-    were searched and not published.
+    code scales the two halves as one vector; then neither kernel sees unit rows
+    (`test_kernel_infonce_section_5_2_gradient_of_mixtures`). The temperatures were searched and not
+    published.
 
     Example:
         >>> Kernel(gammas=(1.0,), temperatures=(0.5,)).mixture is None
@@ -140,7 +141,8 @@ def kernel_info_nce_queue(
     Raises:
         ValueError: the rows cannot be halved.
 
-    Source: Kernel-InfoNCE (8). The official code has no positive in the denominator here.
+    Source: Kernel-InfoNCE (8). The official code has no positive in the denominator here
+    (`test_kernel_infonce_appendix_b_gradient_of_moco`).
 
     Example:
         >>> import jax.numpy as jnp

@@ -35,7 +35,7 @@ def positive_samples(keys: Array, projections: Array, *, scale: Array | float = 
         `[rows, d]`, the predictor's input.
 
     Source: NCC (4), (5). The paper leaves open whether z is normalized; as in the authors' code
-    it is not.
+    it is not (`test_ncc_eq_5_and_6_gradient_of_the_alignment_of_samples`).
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -82,7 +82,8 @@ def prototypes(
     Source: NCC, below (8), where p(k|x) weights the sum; k-means makes it 0 or 1. The text at (A12)
     swaps the two networks (`test_ncc_eq_7_gradient_of_proto_cl_at_the_rows`). The official code
     judges by the images of one device which clusters are empty, and on several devices gives images
-    the labels of others and divides the gradient by the number of devices.
+    the labels of others and divides the gradient by the number of devices
+    (`test_prototypes_of_foreign_labels`).
 
     Example:
         >>> import jax.numpy as jnp
@@ -149,7 +150,8 @@ def proto_cl(
         ValueError: no such part.
 
     Source: NCC (7), (8). The pseudo-code fills the logits of empty clusters with -10; at a
-    temperature of 0.1 that is a possible logit, so they are left out here.
+    temperature of 0.1 that is a possible logit, so they are left out here
+    (`test_ncc_appendix_d_gives_empty_clusters_a_logit_of_minus_10`).
 
     Example:
         >>> import jax.numpy as jnp

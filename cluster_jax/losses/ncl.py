@@ -33,7 +33,8 @@ def cross_entropy(logits: Array, labels: Array) -> Array:
     Returns:
         Scalar, at least float32, whose mean over the devices is the loss of the global batch.
 
-    Source: NCL (1) without its factor of 1 / classes, as in the authors' code.
+    Source: NCL (1) without its factor of 1 / classes, as in the authors' code
+    (`test_ncl_eq_1_gradient_of_the_cross_entropy`).
 
     Example:
         >>> import jax.numpy as jnp
@@ -64,7 +65,8 @@ def similar(
     Returns:
         bool `[rows, rows of all devices]`; an image is similar to itself.
 
-    Source: NCL (2), where lambda is fixed; None is our addition.
+    Source: NCL (2), where lambda is fixed; None is our addition
+    (`test_one_pair_in_so_many_classes_is_similar`).
 
     Example:
         >>> import jax.numpy as jnp
@@ -116,7 +118,8 @@ def pairwise_bce(
 
     Source: NCL (3). It prints one view for both factors; the authors' code takes the second from
     the other view (`test_ncl_eq_2_and_3_gradient_of_the_binary_cross_entropy` has both).
-    Predictions are clipped to [EPSILON, 1 - EPSILON], and pass no gradient beyond; the code adds it
+    Predictions are clipped to [EPSILON, 1 - EPSILON], and pass no gradient beyond
+    (`test_ncl_eq_3_gradient_at_the_logits_of_soft_and_of_certain_outputs`); the code adds EPSILON
     inside the logarithm.
 
     Example:
@@ -167,7 +170,8 @@ def ramp(step: Array | int, *, length: int, consistency_weight: float = 5.0) -> 
         ValueError: a negative length.
 
     Source: NCL (5) and Section 4.1. The paper leaves the function to Han et al. (2020), whose
-    code counts whole epochs; here it rises at every step.
+    code counts whole epochs; here it rises at every step
+    (`test_ncl_eq_5_ramp_of_the_consistency`).
 
     Example:
         >>> [round(ramp(step, length=10).item(), 3) for step in (0, 5, 10, 20)]
@@ -283,7 +287,8 @@ def hard_negatives(
     Source: NCL (12)-(15), whose constants are the defaults. Rows are of length one before they
     are mixed, and a mixture of length zero has a cosine of 0. As in the authors' code both values
     of mu share a partner; the code draws the partners of a round without replacement, which fails
-    if the queue has fewer than k_2 entries.
+    if the queue has fewer than k_2 entries
+    (`test_ncl_eq_12_to_14_cosines_and_slopes_of_the_mixtures`).
 
     Example:
         The mixture of the entries (-1, 0) and (0, 1) is at 45 degrees from the anchor:
@@ -388,7 +393,7 @@ def target_weights(
         ValueError: a value is out of range.
 
     Source: NCL (7)-(9). In the authors' code the augmented view can take a neighbor's place;
-    it is then left with k - 1 neighbors and weights that do not sum to one.
+    it is then left with k - 1 neighbors and weights that do not sum to one (`test_neighborhoods`).
 
     Example:
         >>> import jax.numpy as jnp
@@ -452,7 +457,8 @@ def neighborhood_contrast(
         ValueError: a value is out of range.
 
     Source: NCL (6)-(9), (15). Both views come from one network and the paper does not say whether
-    the gradient passes through the positive; in the authors' code it does not.
+    the gradient passes through the positive; in the authors' code it does not
+    (`test_ncl_eq_6_to_9_gradient_of_the_neighborhood_contrast`).
 
     Example:
         >>> import jax.numpy as jnp

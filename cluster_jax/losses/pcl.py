@@ -40,7 +40,7 @@ def prototype_contrast(
     Source: Li et al. (2021), "Prototypical Contrastive Learning of Unsupervised Representations",
     section 3.2. Deviation: the sum runs over all prototypes, as the paper derives it. ProtoNCE and
     the official code estimate it from r sampled prototypes and from those of the other rows, which
-    count as often as there are rows.
+    count as often as there are rows (`test_other_losses`).
 
     Example:
         >>> import jax.numpy as jnp
@@ -77,7 +77,8 @@ def concentrations(
 
     Source: Li et al. (2021), section 3.3, and the official code for all but the first sentence.
     Deviation: the official code leaves out singletons alone; here a cluster of equal rows, whose
-    phi would be 0, is one too.
+    phi would be 0, is one too
+    (`test_concentrations_of_copies_are_those_of_singletons_whatever_is_rounded`).
 
     Example:
         The third row is alone, and gets what the wider one of the other clusters has:

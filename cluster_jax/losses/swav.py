@@ -82,7 +82,8 @@ def swapped_prediction(
         ValueError: a value is out of range.
 
     Source: Caron et al. (2020), (1), (2) and (6), a mean where (6) prints a sum. Deviation: there
-    is no queue of earlier rows, which the paper uses with batches smaller than K.
+    is no queue of earlier rows, which the paper uses with batches smaller than K
+    (`test_other_losses_of_a_temperature`).
 
     Example:
         >>> import jax.numpy as jnp

@@ -32,8 +32,9 @@ prototypes. NCL takes two unlabeled images for one class where their cosine exce
 mixes hard negatives of labeled and unlabeled features, and has two classifiers, for known and for
 novel classes.
 
-**Deviations.** Each file's `make` states what was chosen where its paper is misprinted or silent:
-BYOL's predictor is on the online branch (NRCC's Table 11 says target); CueCo's two decays and the
+**Deviations.** Each file's `make` states what was chosen where its paper is misprinted or silent,
+and names the test that holds it: BYOL's predictor is on the online branch (NRCC's Table 11 says
+target: `test_nrcc_eq_19_misprints_the_target_and_the_factor`); CueCo's two decays and the
 initialization of its k-means; MoCo, CueCo and Barlow Twins with one hidden layer in the projector;
 NCL's head "clusters", which is ours.
 

@@ -28,7 +28,8 @@ class Config:
 def make(context: MethodContext, config: Config) -> TwoView[encoders.NetworkState]:
     """Builds the method Barlow Twins; see `losses.barlow_twins`.
 
-    Deviation: the projector has one hidden layer, the paper's has two.
+    Deviation: the projector has one hidden layer, the paper's has two
+    (`test_projector_and_predictor_are_chained_after_the_backbone`).
 
     Raises:
         InputError: the network's BatchNorm is shuffled.

@@ -19,8 +19,9 @@ def make(context: MethodContext, config: Config) -> TwoView[encoders.MomentumSta
     """Builds the method BYOL.
 
     The predictor is on the online branch. (NRCC section 3.1 and Table 11 say target; this is an
-    error, because the loss (4) applies q to the online projection.) The target network is kept
-    after training.
+    error, because the loss (4) applies q to the online projection:
+    `test_nrcc_eq_19_misprints_the_target_and_the_factor`.) The target network is kept after
+    training.
 
     Raises:
         InputError: the network has no predictor.

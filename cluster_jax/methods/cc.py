@@ -46,7 +46,8 @@ def make(context: MethodContext, config: Config) -> TwoView[Any]:
     """Builds CC: NT-Xent of projections, `losses.cluster_contrast`, and `losses.entropy_deficit`.
 
     Li et al. (2021), "Contrastive Clustering", the sum of the three, the last of each view.
-    Deviation: the projector has a BatchNorm, as those of all methods here.
+    Deviation: the projector has a BatchNorm, as those of all methods here
+    (`test_projector_and_predictor_are_chained_after_the_backbone`).
 
     Raises:
         InputError: the network's BatchNorm is shuffled.

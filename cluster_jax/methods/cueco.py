@@ -51,7 +51,7 @@ class Config(encoders.AverageConfig):
         centroid_decay: beta_1, decay of the moving average of the centroids, 0 to 1.
         variance_decay: beta_2, decay of the moving average of the variances, 0 to 1.
         assign_by: whether an image belongs to the centroid nearest to its `"key"` ((2), (7), (8))
-            or to its `"query"` (as (3) prints).
+            or to its `"query"` (as (3) prints; `test_cueco_eq_6_gradient_of_the_total`).
         warmup: duration without clusters, `"313 steps"`.
         update_every: duration between two runs of k-means, `"1000 steps"`.
         n_init: number of runs of k-means, >= 1.

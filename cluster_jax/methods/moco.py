@@ -57,7 +57,8 @@ def make(context: MethodContext, config: Config) -> TwoView[MoCoState]:
     He et al. (2020), "Momentum Contrast for Unsupervised Visual Representation Learning", with
     the projector of its second version. Shuffled BatchNorm is `network.norm = "shuffle"`.
     Deviation: the paper uses queries from one view only; here the loss is the mean of both
-    directions. The keys of view b enter the queue. The online network is kept after training.
+    directions (`test_bare`). The keys of view b enter the queue. The online network is kept after
+    training.
 
     Raises:
         InputError: the queue is no multiple of the batch.

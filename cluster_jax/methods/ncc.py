@@ -72,7 +72,7 @@ def make(context: MethodContext, config: Config) -> TwoView[Any]:
     """Builds NCC (later published as ProPos): `alignment + weight * ProtoCL` (9); see `term`.
 
     The target network is kept after training, and the E-step clusters its projections. During the
-    warm-up there is (as in the authors' code) no positive sampling.
+    warm-up there is (as in the authors' code) no positive sampling (`test_bare`).
 
     Raises:
         InputError: more clusters than images, a duration that does not fit, or no predictor.

@@ -98,7 +98,8 @@ class Config:
         ramp: T of omega(t), a duration.
         consistency_weight: omega after the ramp, >= 0.
         consistency: `"own"`: each head is applied to its own images, as in (4); `"both"`: both
-            heads are applied to all images, as in the authors' code.
+            heads are applied to all images, as in the authors' code
+            (`test_ncl_eq_5_and_16_gradient_of_the_overall_loss` has both).
         temperature: tau of the contrastive losses, > 0 (0.05).
         alpha: weight of the augmented view in NCL, 0 to 1 (0.2).
         queue: length of each of the two queues, a multiple of the labeled and of the unlabeled rows

@@ -86,7 +86,8 @@ class NRCCConfig:
         anchor_layer: embeddings that are the anchors: `"projection"` (online, before the predictor)
             or `"prediction"` (caption of Figure 5).
         include_own_view: whether the sampled view of the anchor's own image is among the
-            negatives (the official code) or masked (Algorithms 2 and 3).
+            negatives (the official code) or masked (Algorithms 2 and 3), as
+            `test_nrcc_eq_10_and_11_gradient_with_info_nce` has both.
         branch: network that embeds the sampled view: `"target"`, `"target_predictor"` or
             `"online"` (the online projection; Figure 4 (a) draws the predictor as well). The
             embedding is a constant. A method without target network only has `"online"`.
@@ -94,7 +95,8 @@ class NRCCConfig:
             (a third augmented view, Table 2), or a module of one's own with a function `sample`,
             see `cluster_jax.samplers`.
         initial_view: the sampler starts at the image's own view a (`"own"`, Figure 5) or at a
-            random one of the 2n views of the batch (`"random"`, Algorithm 1, which prints 2(n-2)).
+            random one of the 2n views of the batch (`"random"`, Algorithm 1, which prints 2(n-2);
+            `test_other_choices_of_nrcc`).
         reference: x_i of (16): the `"other_view"` of the same image, or the image without
             augmentation (`"clean"`). The official code takes backbone features of the other views,
             and all pairs of the batch.

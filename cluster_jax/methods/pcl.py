@@ -80,7 +80,7 @@ def make(context: MethodContext, config: Config) -> TwoView[Any]:
 
     Li et al. (2021), "Prototypical Contrastive Learning of Unsupervised Representations". The
     target network's projections are clustered; the online network is kept after training.
-    Deviation: both views are queries, as in `moco`.
+    Deviation: both views are queries, as in `moco` (`test_bare`).
 
     Raises:
         InputError: the queue, a number of prototypes or a duration does not suit the training.
@@ -100,8 +100,8 @@ def term(context: MethodContext, config: TermConfig) -> Term:
 
     The projections of all training images, not augmented, by the network that the method keeps, are
     clustered by k-means, once for each number of prototypes. What NCC's Table 4 adds to BYOL.
-    Deviation: k-means is spherical, so that it minimizes the distances to the unit prototypes; the
-    paper scales the means to length one afterward.
+    Deviation: k-means is spherical, so that it minimizes the distances to the unit prototypes
+    (`test_bare`); the paper scales the means to length one afterward.
 
     Raises:
         InputError: a number of prototypes or a duration does not suit the training.

@@ -17,7 +17,8 @@ def make(context: MethodContext, config: Config) -> TwoView[encoders.NetworkStat
 
     Chen & He (2021), "Exploring Simple Siamese Representation Learning". The loss is 2 - 2 cos, as
     in BYOL, where the paper has -cos, so that NRCC's weight means the same in both methods.
-    Deviations: projector and predictor have one hidden layer and no BatchNorm on their outputs.
+    Deviations: projector and predictor have one hidden layer and no BatchNorm on their outputs
+    (`test_projector_and_predictor_are_chained_after_the_backbone`).
     With NRCC the positives are the targets of the predictor, constant projections as in NRCC (6).
 
     Raises:

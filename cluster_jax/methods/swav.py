@@ -44,7 +44,8 @@ def make(context: MethodContext, config: Config) -> TwoView[NetworkState]:
     Caron et al. (2020), "Unsupervised Learning of Visual Features by Contrasting Cluster
     Assignments". The prototypes are parameters, `params["prototypes"]` `[K, d]`, scaled to length
     one after each step. The network is kept after training.
-    Deviations: no queue of earlier rows, and BatchNorm sees one view of full size at a time.
+    Deviations: no queue of earlier rows, and BatchNorm sees one view of full size at a time
+    (`test_bare`).
 
     Raises:
         InputError: shuffled BatchNorm, or small crops that data or network do not allow.

@@ -253,7 +253,8 @@ def log_inverse_square(similarity: Array) -> Array:
     Returns:
         The potentials, of that shape.
 
-    Source: the authors' code, which uses it in place of NRCC (16).
+    Source: the authors' code, which uses it in place of NRCC (16)
+    (`test_nrcc_eq_16_gradient_of_the_similarity_density`).
 
     Example:
         >>> import jax.numpy as jnp

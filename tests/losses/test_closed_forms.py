@@ -11,6 +11,8 @@ one themselves, so `at_rows` takes a closed form through that. Every batch has `
 unequal lengths, and `D` dimensions. `test_reference.py` has the losses' values.
 """
 
+import ast
+import itertools
 import math
 import pathlib
 import re
@@ -22,8 +24,12 @@ import pytest
 
 from cluster_jax import losses, samplers
 from cluster_jax.clustering import online
+from cluster_jax.data.views import Augment
+from cluster_jax.methods import base as methods
+from cluster_jax.nets.network import Network, Outputs
 from cluster_jax.samplers import base
 from cluster_jax.samplers.sghmc import SGHMCState, step
+from tests.methods import cases, tiny
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -89,8 +95,13 @@ OTHERS = ~np.eye(N, dtype=bool)  # [i, j]: j != i
 
 
 def test_nrcc_eq_4_gradient_of_byol(rng):
-    """-zbar_i^b / n at q(z_i^a), with the factor 1/(2n) of (7); the targets are constants."""
+    """-zbar_i^b / n at q(z_i^a), with the factor 1/(2n) of (7); the targets are constants.
+
+    (4) prints the sum of l_ia + l_ib, squared distances of unit vectors, without a factor.
+    """
     qa, qb, ta, tb = draw(rng, *[ROWS] * 4)
+    printed = sum(np.sum((unit(q) - unit(t)) ** 2) for q, t in ((qa, tb), (qb, ta)))
+    agree(losses.byol_views((qa, qb), (ta, tb)), printed / (2 * N))
     (of_a, of_b), of_targets = gradients(losses.byol_views, (qa, qb), (ta, tb))
     agree(of_a, at_rows(qa, -unit(tb) / N))
     agree(of_b, at_rows(qb, -unit(ta) / N))
@@ -258,20 +269,29 @@ def test_nrcc_eq_11_misprints_the_factor_and_one_denominator(rng, tau, off, rest
     assert distance(scaled, nrcc_gradient(a, b, c, tau, own=True)) == about(rest[1])
 
 
-def test_nrcc_eq_12_needs_the_stop_gradient_that_its_text_leaves_out(rng):
-    """The attraction z_i^b / n; without stop-gradient and predictor it would be twice that.
+def test_nrcc_eq_12_is_the_gradient_of_byol_with_a_stop_gradient(rng):
+    """Attraction z_i^b / n and no repulsion, without a predictor: q(z) = z and zbar = z."""
+    a, b = draw(rng, ROWS, ROWS)
+    of_a, of_b = gradients(lambda a, b: losses.byol_views((a, b), (a, b)), a, b)
+    agree(of_a, at_rows(a, -unit(b) / N))
+    agree(of_b, at_rows(b, -unit(a) / N))
 
-    (13) and (19) print half of (12) for the same term.
+
+def test_nrcc_eq_12_misprints_half_of_the_gradient_of_its_own_text(rng):
+    """Its text also leaves the stop-gradient out: l_ia and l_ib are then the same function of a.
+
+    (13), with lambda = 0, and (19) print half of (12) for the same term.
     """
     a, b = draw(rng, ROWS, ROWS)
-    attraction = unit(b) / N
-    agree(jax.grad(lambda a: losses.byol_views((a, b), (a, b)))(a), at_rows(a, -attraction))
 
     def without_stop_gradient(a):
-        # l_ia and l_ib are then the same.
         return 2 * jnp.sum((unit(a) - unit(b)) ** 2) / (2 * N)
 
-    agree(jax.grad(without_stop_gradient)(a), at_rows(a, -2 * attraction))
+    gradient = jax.grad(without_stop_gradient)(a)
+    agree(gradient, at_rows(a, -2 * unit(b) / N))
+    assert distance(at_rows(a, -unit(b) / N), gradient) == pytest.approx(1 / 2)
+    byol = jax.grad(lambda a: losses.byol_views((a, b), (a, b)))(a)
+    assert distance(at_rows(a, -unit(b) / (2 * N)), byol) == pytest.approx(1 / 2)
 
 
 @every_temperature
@@ -530,9 +550,37 @@ def test_nrcc_eq_20_misprints_factors_and_keeps_the_repulsion_of_eq_14(rng, tau,
 
 
 # ------------------------------------------------------------------------------------------------
-# NCC, Exploring Non-contrastive Representation Learning for Deep Clustering: positive sampling,
-# (3)-(6), and ProtoCL, (7), (8).
+# NCC, Exploring Non-contrastive Representation Learning for Deep Clustering: contrast, (1), (2),
+# positive sampling, (3)-(6), ProtoCL, (7), (8), and the objective, (9).
 # ------------------------------------------------------------------------------------------------
+
+
+@every_temperature
+@pytest.mark.parametrize("equation", [1, 2])
+def test_ncc_eq_1_and_2_gradient_of_the_contrastive_loss(rng, equation, tau):
+    """1/(n tau) (w - y), w the softmax over x^+ and the M negatives, or (2) over these alone.
+
+    One network has all rows: f(x), f(x^+) and f(x_i^-) all have a gradient. (2) is lower by
+    -log(1 - w) of the positive.
+    """
+    x, positive, negatives = draw(rng, ROWS, ROWS, (7, D))
+    y = np.eye(N, N + 7)
+    candidate = y + (np.arange(N + 7) >= N) > 0  # of each row: its own positive, all negatives
+
+    def loss(x, candidates, inside):
+        return losses.info_nce(
+            unit(x), unit(candidates), np.arange(N), temperature=tau, excluded=~candidate,
+            positive_in_denominator=inside,
+        )  # fmt: skip
+
+    keys = np.concatenate([positive, negatives])
+    logits = unit(x) @ unit(keys).T / tau
+    w = softmax(logits, candidate if equation == 1 else candidate & (y == 0))
+    of_x, of_keys = gradients(loss, x, keys, inside=equation == 1)
+    agree(of_x, at_rows(x, (w - y) @ unit(keys) / (N * tau)))
+    agree(of_keys, at_rows(keys, (w - y).T @ unit(x) / (N * tau)))
+    lower = np.mean(np.log(1 - np.diag(softmax(logits, candidate))))
+    agree(loss(x, keys, False), loss(x, keys, True) + lower)
 
 
 @pytest.mark.parametrize("sigma", [0.0, 0.3, 2.0])
@@ -599,7 +647,32 @@ def test_ncc_eq_8_gradients_of_alignment_and_uniformity(rng, tau):
     agree(gradient("uniformity")[FILLED], (v + v.T) @ mu[FILLED] / (k * tau))
 
 
+@pytest.mark.parametrize(("tau", "off"), [(0.5, 0.0354), (0.1, 0.106)])
+def test_ncc_appendix_d_gives_empty_clusters_a_logit_of_minus_10(rng, tau, off):
+    """Each of 1,997 adds e^-10 to a denominator, at tau = 0.1 as much as an opposite center."""
+    mu, target = unit(rng.normal(size=(3, D))), unit(rng.normal(size=(3, D)))
+
+    def printed(mu):
+        positive, logits = jnp.sum(mu * target, axis=1) / tau, mu @ mu.T / tau
+        others = jnp.sum(jnp.where(np.eye(3, dtype=bool), 0, jnp.exp(logits)), axis=1)
+        return jnp.mean(jnp.log(jnp.exp(positive) + others + 1997 * math.exp(-10)) - positive)
+
+    ours = jax.grad(losses.proto_cl)(mu, target, np.ones(3, bool), temperature=tau)
+    assert distance(jax.grad(printed)(mu), ours) == about(off)
+
+
 LABELS = np.array([4, 0, 4, 1, 0, 4])  # of the clusters 0 to 5
+
+
+def proto_cl_at_rows(x, target, member, tau):
+    """(7) through mu_k, the unit vector along the sum of p(k|x) f(x), one direction of two.
+
+    Args:
+        member: p(k|x) of the clusters that have members `[K, n]`.
+    """
+    sums = member @ unit(x)
+    of_mu = proto_cl_gradient(unit(sums), unit(member @ unit(target)), tau) / 2
+    return at_rows(x, member.T @ at_rows(sums, of_mu))
 
 
 @every_temperature
@@ -618,58 +691,140 @@ def test_ncc_eq_7_gradient_of_proto_cl_at_the_rows(rng, tau):
     clusters = np.unique(LABELS)
     member = (clusters[:, None] == LABELS).astype(float)
     for x, target, got in ((a, tb, of_pair[0]), (b, ta, of_pair[1])):
-        sums = member @ unit(x)
-        of_mu = proto_cl_gradient(unit(sums), unit(member @ unit(target)), tau) / 2
-        agree(got, at_rows(x, member.T @ at_rows(sums, of_mu)))
+        agree(got, proto_cl_at_rows(x, target, member, tau))
     agree_zero(*of_targets)
     _, of_online = gradients(loss, (ta, tb), (a, b))  # (A12)
     agree_zero(*of_online)
 
 
+@every_temperature
+def test_ncc_below_eq_8_gradient_of_proto_cl_with_a_posterior(rng, tau):
+    """p(k|x) of (8)'s text weights the sums: every row has a share in every center."""
+    a, b, ta, tb = draw(rng, *[ROWS] * 4)
+    posterior = softmax(rng.normal(size=(N, 3)))
+
+    def loss(pair, posterior):
+        return losses.proto_cl_views(pair, (ta, tb), posterior, n_clusters=3, temperature=tau)
+
+    (of_a, of_b), of_posterior = gradients(loss, (a, b), posterior)
+    agree(of_a, proto_cl_at_rows(a, tb, posterior.T, tau))
+    agree(of_b, proto_cl_at_rows(b, ta, posterior.T, tau))
+    agree_zero(of_posterior)
+
+
+def free_rows(projections, predictions, targets):
+    """What the networks make of a batch of the images 0 to N - 1, as rows that no network makes."""
+    return methods.Encoded(projections, predictions, targets, None, np.arange(N), (None, None))
+
+
+def built(name, network=None, augment=tiny.AUGMENT, **changes):
+    """A method with the settings of its small case, changed as here, and its state at the start."""
+    classifies = name in cases.STAGES
+    context = methods.MethodContext(
+        network or tiny.network(tiny.PARTS), augment, shuffle=False, images=4 * N, total_steps=10,
+        total_updates=10, steps_per_epoch=3, batch_size=2 * N if classifies else N,
+        labeled_batch_size=N if classifies else None, known_classes=4 if classifies else 0,
+    )  # fmt: skip
+    values = {**cases.METHODS, **cases.STAGES}[name] | changes
+    config = methods.parse(values["name"], {k: v for k, v in values.items() if k != "name"})
+    method = methods.build(values["name"], config, context)
+    return method, *method.init(jax.random.key(0), jnp.zeros((1, tiny.SIDE, tiny.SIDE, 1)))
+
+
+@every_temperature
+@pytest.mark.parametrize("step", [0, 1])
+def test_ncc_eq_9_gradient_of_the_objective(rng, step, tau):
+    """(6) at predictions g(v); lambda_pcl times (7) at projections f(x), after the warm-up."""
+    a, b, qa, qb, ta, tb = draw(rng, *[ROWS] * 6)
+    ncc, params, state = built("ncc", n_clusters=N, weight=0.3, temperature=tau, warmup="1 step")
+    state = state._replace(labels=np.tile(LABELS, 4))
+
+    def loss(projections, predictions):
+        encoded = free_rows(projections, predictions, (ta, tb))
+        return ncc.objective(params, encoded, state, jnp.int32(step), jax.random.key(0), None)[0]
+
+    (of_a, of_b), (of_qa, of_qb) = gradients(loss, (a, b), (qa, qb))
+    agree(of_qa, at_rows(qa, -unit(tb) / N))
+    agree(of_qb, at_rows(qb, -unit(ta) / N))
+    member = (np.unique(LABELS)[:, None] == LABELS).astype(float)
+    weight = 0.3 if step >= 1 else 0
+    agree(of_a, weight * proto_cl_at_rows(a, tb, member, tau))
+    agree(of_b, weight * proto_cl_at_rows(b, ta, member, tau))
+
+
 # ------------------------------------------------------------------------------------------------
 # CueCo, Cluster Contrast for Unsupervised Visual Representation Learning: the losses L1 to L3, (1),
-# (4), (5), and the clusters, (2), (3), (7), (8).
+# (4), (5), their total, (6), and the clusters, (2), (3), (7), (8).
 # ------------------------------------------------------------------------------------------------
 
 K = 5
 ASSIGNED = np.array([2, 0, 2, 4, 1, 0])  # of the clusters 0 to 4; 3 is empty
 
 
+def instance_gradient(z, key, queue, tau):
+    """Of L1 (1) at rows z: 1/(n tau) [-z' + sum over the positive z' and the queue of p_k z_k]."""
+    positive = np.sum(unit(z) * unit(key), axis=1, keepdims=True)
+    p = softmax(np.concatenate([positive, unit(z) @ queue.T], axis=1) / tau)
+    closed_form = (-(1 - p[:, :1]) * unit(key) + p[:, 1:] @ queue) / (len(z) * tau)
+    return at_rows(z, closed_form)
+
+
+def centroid_gradient(z, c, own, tau):
+    """Of L2 (4): 1/(n tau) [sum_l w_l c_l - c_own], the own centroid once in w's denominator."""
+    w = softmax(unit(z) @ c.T / tau)
+    return at_rows(z, (w @ c - c[own]) / (len(z) * tau))
+
+
+def variance_gradient(z, c, variances, own):
+    """Of L3 (5): 2 (z - c) / (2 sigma^2 + 1e-6) / n."""
+    scale = 2 * variances[own, None] + 1e-6
+    return at_rows(z, 2 * (unit(z) - c[own]) / scale / len(z))
+
+
 @every_temperature
 @pytest.mark.parametrize("filled", [0, 3, 7])
 def test_cueco_eq_1_gradient_of_the_instance_loss(rng, tau, filled):
-    """1/(n tau) [-z' + sum over the positive z' and the queue's keys of p_k z_k]."""
+    """The positive is in the denominator, beside the keys that the queue has so far."""
     z, key, queue = draw(rng, ROWS, ROWS, (7, D))
     of_z, *constants = gradients(
         losses.info_nce_queue, z, key, unit(queue), filled=jnp.int32(filled), temperature=tau
     )
-    positive = np.sum(unit(z) * unit(key), axis=1, keepdims=True)
-    keys = unit(queue)[:filled]
-    p = softmax(np.concatenate([positive, unit(z) @ keys.T], axis=1) / tau)
-    closed_form = (-(1 - p[:, :1]) * unit(key) + p[:, 1:] @ keys) / (N * tau)
-    agree(of_z, at_rows(z, closed_form))
+    agree(of_z, instance_gradient(z, key, unit(queue)[:filled], tau))
     agree_zero(*constants)
 
 
 def test_cueco_eq_2_initial_variances(rng):
-    """Mean squared distance of the members to their centroid, nearest by (3)."""
+    """Mean squared distance of the members to their centroid."""
     keys, centroids = draw(rng, (40, D), (3, D))
     c, z = unit(centroids), unit(keys)
     nearest = np.linalg.norm(z[:, None] - c[None], axis=2).argmin(1)
-    np.testing.assert_array_equal(online.assign(keys, c), nearest)
     clusters = online.start(keys, centroids)
     agree(clusters.centroids, c)
     for i in range(3):
         agree(clusters.variances[i], np.mean(np.sum((z[nearest == i] - c[i]) ** 2, axis=1)))
 
 
+def test_cueco_eq_3_nearest_centroid(rng):
+    """argmin_l ||z - c_l||, of z at length one: of unit centroids that of the largest cosine.
+
+    Centroids that are not of length one are at their Euclidean distance.
+    """
+    z, c = draw(rng, (40, D), (K, D))
+    for centroids in (unit(c), c):
+        distances = np.linalg.norm(unit(z)[:, None] - centroids[None], axis=2)
+        np.testing.assert_array_equal(online.assign(z, centroids), distances.argmin(1))
+    np.testing.assert_array_equal(online.assign(z, unit(c)), (z @ unit(c).T).argmax(1))
+    assert np.any(online.assign(z, c) != online.assign(z, unit(c)))
+    # No gradient: the assignment is a constant.
+    agree_zero(jax.grad(lambda z: jnp.sum(unit(c)[online.assign(z, unit(c))]))(z))
+
+
 @every_temperature
 def test_cueco_eq_4_gradient_of_the_centroid_contrast(rng, tau):
-    """1/(n tau) [sum_l w_l c_l - c_own], the own centroid once in the denominator of w."""
+    """The centroids are constants, and a cluster without members has one too."""
     z, c = draw(rng, ROWS)[0], unit(rng.normal(size=(K, D)))
     of_z, of_c = gradients(losses.centroid_contrast, z, c, assigned=ASSIGNED, temperature=tau)
-    w = softmax(unit(z) @ c.T / tau)
-    agree(of_z, at_rows(z, (w @ c - c[ASSIGNED]) / (N * tau)))
+    agree(of_z, centroid_gradient(z, c, ASSIGNED, tau))
     agree_zero(of_c)
 
 
@@ -690,14 +845,50 @@ def test_cueco_eq_4_misprints_the_own_centroid_twice(rng, tau, off):
 
 
 def test_cueco_eq_5_gradient_of_the_variance_loss(rng):
-    """2 (z - c) / (2 sigma^2 + 1e-6) / n; centroids and variances are constants."""
+    """Centroids and variances are constants."""
     z, c = draw(rng, ROWS)[0], unit(rng.normal(size=(K, D)))
     variances = np.array([0.3, 0.05, 1.4, 0.2, 0.7])
     of_z, of_c, of_variances = gradients(losses.variance_loss, z, c, variances, assigned=ASSIGNED)
-    scale = 2 * variances[ASSIGNED, None] + 1e-6
-    agree(of_z, at_rows(z, 2 * (unit(z) - c[ASSIGNED]) / scale / N))
+    agree(of_z, variance_gradient(z, c, variances, ASSIGNED))
     agree_zero(of_c)
     agree_zero(of_variances)
+
+
+@every_temperature
+@pytest.mark.parametrize("by", ["key", "query"])
+@pytest.mark.parametrize("step", [0, 1])
+def test_cueco_eq_6_gradient_of_the_total(rng, step, by, tau):
+    """lambda_1 (1) + lambda_2 (4) + lambda_3 (5), both directions / 2; only (1) in the warm-up.
+
+    The own centroid is the nearest to the key, as in (2), or to the query, as (3) prints.
+    """
+    qa, qb, ka, kb, queue = draw(rng, *[ROWS] * 4, (2 * N, D))
+    weights = {"instance": 0.7, "centroid": 0.4, "variance": 0.02}
+    cueco, params, state = built(
+        "cueco", n_clusters=K, temperature=tau, queue=2 * N, weights=weights, warmup="1 step",
+        assign_by=by,
+    )  # fmt: skip
+    c, variances = unit(rng.normal(size=(K, D))), rng.uniform(0.1, 1, K)
+    state = state._replace(
+        queue=state.queue._replace(rows=unit(queue), filled=jnp.int32(9)),
+        clusters=online.Clusters(c, variances),
+    )
+
+    def loss(queries, keys):
+        encoded = free_rows(queries, queries, keys)
+        return cueco.objective(params, encoded, state, jnp.int32(step), jax.random.key(0), None)[0]
+
+    of_queries, of_keys = gradients(loss, (qa, qb), (ka, kb))
+    for z, key, got in ((qa, kb, of_queries[0]), (qb, ka, of_queries[1])):
+        own = np.argmax((key if by == "key" else z) @ c.T, axis=1)
+        terms = [
+            instance_gradient(z, key, unit(queue)[:9], tau),
+            centroid_gradient(z, c, own, tau) * (step >= 1),
+            variance_gradient(z, c, variances, own) * (step >= 1),
+        ]
+        total = sum(weight * term for weight, term in zip(weights.values(), terms, strict=True))
+        agree(got, total / 2)
+    agree_zero(*of_keys)
 
 
 @pytest.mark.parametrize(("beta_1", "beta_2"), [(0.99, 0.99), (0.6, 0.2), (0.0, 1.0)])
@@ -743,7 +934,8 @@ def test_cueco_eq_8_about_the_mean_of_the_batch_has_singletons_of_variance_zero(
 
 # ------------------------------------------------------------------------------------------------
 # Kernel-InfoNCE, Contrastive Learning Is Spectral Clustering on Similarity Graph: SimCLR, (1),
-# exponential kernels, (7), (8), mixtures, CLIP, and appendix C.
+# exponential kernels, (7), (8), mixtures, CLIP, spectral clustering, (3), (4), (9)-(11), maximal
+# entropy, theorem 5.1, and appendix C.
 # ------------------------------------------------------------------------------------------------
 
 
@@ -948,60 +1140,116 @@ def symmetric_graph(rng, n):
     return share * pairings[0] + (1 - share) * pairings[1]
 
 
+def expected_info_nce(z, pi, tau):
+    """(9) with (10): the sum over i, j of pi_ij and the loss of row i with the positive j."""
+    u, total = unit(z), 0.0
+    for i, j in zip(*np.nonzero(pi), strict=True):
+        own = np.arange(len(z))[None] == i
+        total += pi[i, j] * losses.info_nce(
+            u[i : i + 1], u, np.array([j]), temperature=tau, excluded=own
+        )
+    return total
+
+
+def cross_entropy_of_graphs(z, pi, tau):
+    """(3): over all graphs W with one edge from each vertex, of P(W; pi) and of P(W; K_Z).
+
+    Definition 2.2: both are products over the edges, of pi and of the Gaussian kernel in (10),
+    exp(-||Z_i - Z_j||^2 / 2 tau), scaled so that they sum to one over the graphs.
+    """
+    n, u = len(z), unit(z)
+    others = [[j for j in range(n) if j != i] for i in range(n)]
+    graphs = np.array(list(itertools.product(*others)))  # [W, i]: the end of the edge from i
+    squared = jnp.sum((u[:, None] - u[None]) ** 2, axis=2)
+    log_k = -jnp.sum(squared[np.arange(n), graphs], axis=1) / (2 * tau)
+    of_pi = np.prod(pi[np.arange(n), graphs], axis=1)
+    return -jnp.sum(of_pi / of_pi.sum() * jax.nn.log_softmax(log_k))
+
+
+@every_temperature
+def test_kernel_infonce_eq_3_9_and_10_cross_entropy_of_graphs_is_info_nce(rng, tau):
+    """Lemmas 2.3, 2.4: rows of W are independent, each with K_ij / sum_{k != i} K_ik."""
+    z, pi = draw(rng, (4, D))[0], symmetric_graph(rng, 4)
+    agree(expected_info_nce(z, pi, tau), cross_entropy_of_graphs(z, pi, tau))
+    agree(jax.grad(expected_info_nce)(z, pi, tau), jax.grad(cross_entropy_of_graphs)(z, pi, tau))
+
+
+@pytest.mark.parametrize(("tau", "off"), [(1.0, 0.472), (0.5, 0.596), (0.1, 0.996)])
+def test_kernel_infonce_lemma_2_3_misprints_the_row_itself_in_the_sum(rng, tau, off):
+    """It divides by sum_j pi_ij, for K_Z with K_ii = 1; the graphs have no loops, (10) no k = i."""
+    z, pi = draw(rng, (4, D))[0], symmetric_graph(rng, 4)
+
+    def printed(z):
+        u = unit(z)
+        log_k = -jnp.sum((u[:, None] - u[None]) ** 2, axis=2) / (2 * tau)
+        return -jnp.sum(pi * jax.nn.log_softmax(log_k, axis=1))
+
+    assert distance(jax.grad(printed)(z), jax.grad(expected_info_nce)(z, pi, tau)) == about(off)
+
+
 @every_temperature
 def test_kernel_infonce_theorem_3_1_gradient_is_that_of_spectral_clustering(rng, tau):
-    """InfoNCE, expected over the graph pi, descends tr(Z^T L(pi) Z) / tau + log R(Z).
+    """InfoNCE, expected over the graph pi, descends tr(Z^T L(pi) Z) / tau + log R(Z), (4), (11).
 
     Its gradient is 2 L(pi) Z / tau, and sum_j (p_ij + p_ji) (Z_j - Z_i) / tau of the second term.
-    (9) with the Gaussian kernel (10), for unit rows (2).
+    The theorem prints the trace without 1 / tau.
     """
     n = 8
     z, pi = draw(rng, (n, D))[0], symmetric_graph(rng, n)
-
-    def expected(z):
-        """Sum over i, j of pi_ij and the loss of row i with the positive j."""
-        u = unit(z)
-        total = 0.0
-        for i, j in zip(*np.nonzero(pi), strict=True):
-            own = np.arange(n)[None] == i
-            total += pi[i, j] * losses.info_nce(
-                u[i : i + 1], u, np.array([j]), temperature=tau, excluded=own
-            )
-        return total
-
     u = unit(z)
     laplacian = np.diag(pi.sum(1)) - pi
     p = softmax(u @ u.T / tau, ~np.eye(n, dtype=bool))
     both = p + p.T
     repulsion = both @ u - both.sum(1, keepdims=True) * u
-    agree(jax.grad(expected)(z), at_rows(z, (2 * laplacian @ u + repulsion) / tau))
+    closed_form = at_rows(z, (2 * laplacian @ u + repulsion) / tau)
+    agree(jax.grad(expected_info_nce)(z, pi, tau), closed_form)
     # The trace is the sum over pi of the Gaussian kernel's exponents.
     squared = np.sum((u[:, None] - u[None]) ** 2, axis=2)
     agree(np.trace(u.T @ laplacian @ u) / tau, np.sum(pi * squared) / (2 * tau))
 
 
+def energy(alpha, psi, tau):
+    """E(alpha) of (P2), a distribution over candidates of similarities psi, the positive first."""
+    return psi[0] - np.sum(alpha * psi) + tau * np.sum(alpha * np.log(alpha))
+
+
 @every_temperature
 def test_kernel_infonce_theorem_5_1_softmax_is_the_maximizer(rng, tau):
-    """-E(alpha) is largest at softmax(psi / tau), where it is tau times InfoNCE.
+    """-E(alpha) is tau times InfoNCE less tau KL(alpha || alpha*), alpha* = softmax(psi / tau).
 
-    So no distribution of the candidates has a value above that of the loss.
+    So alpha* alone is the maximizer, of the value that the theorem prints; its slope at psi is
+    alpha* - e_1. (P1), the entropy where psi_1 is no more than the mean, is at most that / tau.
     """
-    logits = rng.normal(size=(1, N))
-    psi, alpha = logits[0], softmax(logits / tau)[0]
+    psi = rng.normal(size=N)
+    alpha = softmax(psi[None] / tau)[0]
 
-    def energy(alpha):
-        return psi[0] - np.sum(alpha * psi) + tau * np.sum(alpha * np.log(alpha))
+    def loss(psi):
+        # One anchor, and candidates whose inner products with it are psi.
+        anchor, candidates = np.eye(1, D), psi[:, None] * np.eye(1, D)
+        return tau * losses.info_nce(anchor, candidates, np.array([0]), temperature=tau)
 
-    # One anchor of which the candidates' inner products are psi.
-    anchor, candidates = np.eye(1, D), psi[:, None] * np.eye(1, D)
-    loss = losses.info_nce(anchor, candidates, np.array([0]), temperature=tau)
-    agree(-energy(alpha), tau * loss)
-    for _ in range(20):
-        other = rng.dirichlet(np.ones(N))
-        assert -energy(other) < tau * loss
-        # Toward any other distribution the slope at the maximizer is 0.
-        slope = np.sum((other - alpha) * (psi - tau * (np.log(alpha) + 1)))
-        agree(slope, 0)
+    agree(-energy(alpha, psi, tau), loss(psi))
+    agree(jax.grad(loss)(psi), alpha - np.eye(N)[0])
+    feasible = 0
+    for other in rng.dirichlet(np.ones(N), size=20):
+        divergence = np.sum(other * np.log(other / alpha))
+        agree(-energy(other, psi, tau), loss(psi) - tau * divergence)
+        if psi[0] <= other @ psi:
+            feasible += 1
+            assert -np.sum(other * np.log(other)) <= loss(psi) / tau
+    assert 0 < feasible < 20
+
+
+@every_temperature
+@pytest.mark.parametrize("gamma", [2.0, 1.0, 0.5])
+def test_kernel_infonce_theorem_5_1_has_exponential_kernels_as_its_solution(rng, gamma, tau):
+    """With psi_i = C - ||q - p_i||^gamma, C = 3, alpha* has the shares of (7), its value is (8)."""
+    q, p = draw(rng, (1, D), (N, D))
+    length = np.linalg.norm(unit(q) - unit(p), axis=1)
+    odds = np.exp(-(length**gamma) / tau)
+    kernel = losses.Kernel(gammas=(gamma,), temperatures=(tau,))
+    loss = losses.kernel_info_nce_queue(q, p[:1], p[1:], filled=jnp.int32(N - 1), kernel=kernel)
+    agree(-energy(odds / odds.sum(), 3 - length**gamma, tau), tau * loss)
 
 
 @pytest.mark.parametrize(("p", "q"), [(1.0, 0.0), (0.75, 0.2)])
@@ -1035,10 +1283,22 @@ def test_kernel_infonce_appendix_c_gradient_on_a_subgraph(rng, p, q, tau):
 
 # ------------------------------------------------------------------------------------------------
 # NCL, Neighborhood Contrastive Learning for Novel Class Discovery: the baseline, (1)-(5),
-# neighborhood contrast, (6)-(11), and hard negatives, (12)-(15).
+# neighborhood contrast, (6)-(11), hard negatives, (12)-(15), and the overall loss, (16).
 # ------------------------------------------------------------------------------------------------
 
 CLASSES = np.array([2, 0, 2, 3, 1, 0])
+
+
+def at_logits(phi, gradient):
+    """The gradient at the logits of the outputs phi of a softmax."""
+    return phi * (gradient - np.sum(gradient * phi, axis=1, keepdims=True))
+
+
+def pairwise_gradients(z, phi, other, threshold):
+    """Of (3) with the targets (2), at both factors of p_ij, over all ordered pairs."""
+    y, p = unit(z) @ unit(z).T >= threshold, phi @ other.T
+    slope = np.where(y, -1 / p, 1 / (1 - p)) / len(z) ** 2
+    return slope @ other, slope.T @ phi
 
 
 def test_ncl_eq_1_gradient_of_the_cross_entropy(rng):
@@ -1064,16 +1324,33 @@ def test_ncl_eq_2_and_3_gradient_of_the_binary_cross_entropy(rng, threshold):
         pairs = losses.similar(z, n_classes=3, threshold=threshold)
         return losses.pairwise_bce(pairs, phi, other)
 
-    def closed_form(phi, other):
-        y, p = unit(z) @ unit(z).T >= threshold, phi @ other.T
-        slope = np.where(y, -1 / p, 1 / (1 - p)) / N**2
-        return slope @ other, slope.T @ phi
-
     of_z, *got = gradients(loss, z, phi, other)
-    for of_factor, want in zip(got, closed_form(phi, other), strict=True):
+    for of_factor, want in zip(got, pairwise_gradients(z, phi, other, threshold), strict=True):
         agree(of_factor, want)
     agree_zero(of_z)
-    agree(jax.grad(lambda phi: loss(z, phi, phi))(phi), sum(closed_form(phi, phi)))
+    one_view = jax.grad(lambda phi: loss(z, phi, phi))(phi)
+    agree(one_view, sum(pairwise_gradients(z, phi, phi, threshold)))
+
+
+@pytest.mark.parametrize("sharpness", [0.1, 1, 4])
+def test_ncl_eq_3_gradient_at_the_logits_of_soft_and_of_certain_outputs(rng, sharpness):
+    """phi is a softmax: its outputs from nearly uniform, 0.1, to nearly one-hot, 4.
+
+    Not in the paper: p_ij is clipped to 1e-7 from 0 and 1, and passes no gradient beyond.
+    """
+    z, logits, others = draw(rng, ROWS)[0], *(sharpness * rng.normal(size=(2, N, 3)))
+    pairs = losses.similar(z, n_classes=3, threshold=0.3)
+
+    def loss(logits, others):
+        return losses.pairwise_bce(pairs, jax.nn.softmax(logits), jax.nn.softmax(others))
+
+    phi, other = softmax(logits), softmax(others)
+    want = pairwise_gradients(z, phi, other, 0.3)
+    got = gradients(loss, logits, others)
+    agree(got[0], at_logits(phi, want[0]))
+    agree(got[1], at_logits(other, want[1]))
+    certain = np.eye(3)[[0, 1, 2, 0, 1, 2]]
+    agree_zero(jax.grad(lambda phi: losses.pairwise_bce(pairs, phi, certain))(certain))
 
 
 def test_ncl_eq_4_gradient_of_the_consistency(rng):
@@ -1086,7 +1363,7 @@ def test_ncl_eq_4_gradient_of_the_consistency(rng):
 
 @pytest.mark.parametrize("step", [0, 13, 40, 90])
 def test_ncl_eq_5_ramp_of_the_consistency(step):
-    """omega(t) = 5 exp(-5 (1 - t / T)^2), constant from T on."""
+    """omega(t) = 5 exp(-5 (1 - t / T)^2), constant from T on; t are steps and T no whole epochs."""
     agree(losses.ramp(step, length=40), 5 * math.exp(-5 * (1 - min(step / 40, 1)) ** 2))
 
 
@@ -1108,7 +1385,11 @@ def weighted_contrast_gradient(z, view, entries, weights, tau, extra=()):
 
 
 def neighbor_weights(z, entries, k, alpha):
-    """(9): alpha for the view (6), (1 - alpha) / k for each of the k nearest entries (7), (8)."""
+    """(9): alpha for the view (6), (1 - alpha) / k for each of the k nearest entries (7), (8).
+
+    k_1 is at most the number of entries, which the paper's full queue has.
+    """
+    k = min(k, len(entries))
     similarity = z @ entries.T
     nearest = similarity >= np.sort(similarity, axis=1)[:, -k][:, None]
     return np.concatenate([np.full((len(z), 1), alpha), (1 - alpha) / k * nearest], axis=1)
@@ -1118,22 +1399,31 @@ def neighbor_weights(z, entries, k, alpha):
 @pytest.mark.parametrize(
     ("alpha", "equation"), [(1.0, "6"), (0.0, "8"), (0.2, "9")], ids=lambda x: f"eq {x}"
 )
-def test_ncl_eq_6_to_9_gradient_of_the_neighborhood_contrast(rng, alpha, equation, tau):
+@pytest.mark.parametrize("neighbors", [3, QUEUE])
+def test_ncl_eq_6_to_9_gradient_of_the_neighborhood_contrast(rng, neighbors, alpha, equation, tau):
     """alpha = 1 is the contrast (6) of the view alone, alpha = 0 that of neighbors, (7), (8)."""
     z, view, queue = draw(rng, ROWS, ROWS, (QUEUE, D))
     queue[ENTRIES:] = z[:2]  # no entries: they would be the nearest
 
     def loss(z, view, queue):
         return losses.neighborhood_contrast(
-            z, view, queue, jnp.int32(ENTRIES), None, losses.Targets(3, alpha), temperature=tau
-        )
+            z, view, queue, jnp.int32(ENTRIES), None, losses.Targets(neighbors, alpha),
+            temperature=tau,
+        )  # fmt: skip
 
     of_z, *constants = gradients(loss, z, view, queue)
     entries = unit(queue[:ENTRIES])
-    weights = neighbor_weights(unit(z), entries, 3, alpha)
+    weights = neighbor_weights(unit(z), entries, neighbors, alpha)
     free = weighted_contrast_gradient(unit(z), unit(view), entries, weights, tau)
     agree(of_z, at_rows(z, free))
     agree_zero(*constants)
+
+
+def class_weights(labels, entry_labels):
+    """(10), (11): 1 / |rho| for the view and for each entry of the same class."""
+    same = labels[:, None] == entry_labels[None]
+    rho = np.concatenate([np.ones((len(labels), 1)), same], axis=1)
+    return rho / rho.sum(1, keepdims=True)
 
 
 @every_temperature
@@ -1149,31 +1439,33 @@ def test_ncl_eq_10_and_11_gradient_of_the_supervised_contrast(rng, tau):
         )
 
     of_z, *constants = gradients(loss, z, view, queue)
-    rho = np.concatenate([np.ones((N, 1)), labels[:, None] == queue_labels[None, :ENTRIES]], axis=1)
-    weights = rho / rho.sum(1, keepdims=True)
+    weights = class_weights(labels, queue_labels[:ENTRIES])
     free = weighted_contrast_gradient(unit(z), unit(view), unit(queue[:ENTRIES]), weights, tau)
     agree(of_z, at_rows(z, free))
     agree_zero(*constants)
 
 
-COUNT, ROUNDS, MU = 3, 2, (1 / 3, 2 / 3)  # k_2, N and mu of (12)-(14)
+ROUNDS, MU = 2, (1 / 3, 2 / 3)  # N and mu of (13)
 LABELED = 5  # entries of M^l
+# k_2: fewer than the entries of M^u, more than these, more than its slots (the paper's 400).
+every_count = pytest.mark.parametrize("count", [3, QUEUE - 1, 400])
 
 
-def hardest_mixtures(keys, z, entries, labeled):
+def hardest_mixtures(keys, z, entries, labeled, count, slots=QUEUE):
     """eta_k (14) of each row: of the mixtures of its easiest entries with labeled ones, as vectors.
 
-    `jax.random` draws the labeled entry of each mixture, which no equation does.
+    k is k_2, or the number of entries if that is smaller. `jax.random` draws the labeled entry of
+    each mixture, which no equation does.
     """
-    found = []
+    k, found = min(count, len(entries)), []
     for key, row in zip(keys, z, strict=True):
-        easiest = entries[np.argsort(entries @ row)[:COUNT]]  # (12)
-        partners = labeled[jax.random.randint(key, (ROUNDS, COUNT), 0, len(labeled))]
+        easiest = entries[np.argsort(entries @ row)[:k]]  # (12)
+        drawn = jax.random.randint(key, (ROUNDS, min(count, slots)), 0, len(labeled))
         zeta = [
-            unit(mu * easiest + (1 - mu) * partner) for mu in MU for partner in partners
+            unit(mu * easiest + (1 - mu) * labeled[partners[:k]]) for mu in MU for partners in drawn
         ]  # (13)
         zeta = np.concatenate(zeta)
-        found.append(zeta[np.argsort(-zeta @ row)[:COUNT]])
+        found.append(zeta[np.argsort(-zeta @ row)[:k]])
     return np.stack(found)
 
 
@@ -1185,24 +1477,27 @@ def queues(rng):
     return z, view, queue, labeled, jax.random.split(jax.random.key(7), N)
 
 
-def negatives_of(keys, z, queue, labeled):
+def negatives_of(keys, z, queue, labeled, count):
     return losses.hard_negatives(
         keys, z, queue, jnp.int32(ENTRIES), labeled, jnp.int32(LABELED),
-        losses.Mixing(COUNT, ROUNDS, MU),
+        losses.Mixing(count, ROUNDS, MU),
     )  # fmt: skip
 
 
-def test_ncl_eq_12_to_14_cosines_and_slopes_of_the_mixtures(queues):
+@every_count
+def test_ncl_eq_12_to_14_cosines_and_slopes_of_the_mixtures(queues, count):
     """delta(z, zeta) of the k_2 hardest mixtures; its slope at the row z is zeta, a constant."""
     z, _, queue, labeled, keys = queues
-    zeta = hardest_mixtures(keys, unit(z), unit(queue[:ENTRIES]), unit(labeled[:LABELED]))
-    got = negatives_of(keys, z, queue, labeled)
-    assert np.all(got.keep)
-    agree(got.similarities, np.einsum("ikd,id->ik", zeta, unit(z)))
-    weight = np.arange(1.0, 1 + COUNT)  # the k-th hardest counts k times
+    entries, k = unit(queue[:ENTRIES]), min(count, ENTRIES)
+    zeta = hardest_mixtures(keys, unit(z), entries, unit(labeled[:LABELED]), count)
+    got = negatives_of(keys, z, queue, labeled, count)
+    np.testing.assert_array_equal(got.keep, [np.arange(min(count, QUEUE)) < ENTRIES] * N)
+    agree(got.similarities[:, :k], np.einsum("ikd,id->ik", zeta, unit(z)))
+    weight = np.arange(1.0, 1 + k)  # the k-th hardest counts k times
 
     def total(z, queue, labeled):
-        return jnp.sum(negatives_of(keys, z, queue, labeled).similarities @ weight)
+        negatives = negatives_of(keys, z, queue, labeled, count)
+        return jnp.sum(negatives.similarities[:, :k] @ weight)
 
     of_z, *constants = gradients(total, z, queue, labeled)
     agree(of_z, at_rows(z, np.einsum("ikd,k->id", zeta, weight)))
@@ -1210,24 +1505,139 @@ def test_ncl_eq_12_to_14_cosines_and_slopes_of_the_mixtures(queues):
 
 
 @every_temperature
-def test_ncl_eq_15_gradient_with_hard_negatives(queues, tau):
+@every_count
+def test_ncl_eq_15_gradient_with_hard_negatives(queues, count, tau):
     """M^u and eta_k share the denominator of (6), (8); neighbors and weights are those of M^u."""
     z, view, queue, labeled, keys = queues
     labeled[2] = 5 * z[1]  # whose mixtures are nearer to row 1 than its neighbors
 
     def loss(z, queue, labeled):
-        negatives = negatives_of(keys, z, queue, labeled)
+        negatives = negatives_of(keys, z, queue, labeled, count)
         return losses.neighborhood_contrast(
             z, view, queue, jnp.int32(ENTRIES), negatives, losses.Targets(3), temperature=tau
         )
 
     of_z, *constants = gradients(loss, z, queue, labeled)
     entries = unit(queue[:ENTRIES])
-    zeta = hardest_mixtures(keys, unit(z), entries, unit(labeled[:LABELED]))
+    zeta = hardest_mixtures(keys, unit(z), entries, unit(labeled[:LABELED]), count)
     weights = neighbor_weights(unit(z), entries, 3, 0.2)
     free = weighted_contrast_gradient(unit(z), unit(view), entries, weights, tau, zeta)
     agree(of_z, at_rows(z, free))
     agree_zero(*constants)
+
+
+def looked_up(params, stats, images, *, train, axis):
+    """A network whose parameters are its outputs: an image is the number of its row."""
+    rows = params["backbone"]["rows"][images.reshape(-1).astype(int)]
+    return Outputs(rows, rows, stats)
+
+
+TABLE = Network(
+    lambda key, images: ({"backbone": {"rows": jnp.zeros((4 * N, D))}}, {}), looked_up,
+    predict=None, features=D, projections=D, frozen=None, any_size=False,
+)  # fmt: skip
+ROW_OF_VIEW = Augment(
+    lambda key, image: image.astype(float), lambda key, image: image + 2.0 * N, clean=None
+)
+# The rows of the table: view a of labeled images and of unlabeled ones, and then their views b.
+OLD_A, NEW_A, OLD_B, NEW_B = (slice(i * N, (i + 1) * N) for i in range(4))
+VIEW_A, VIEW_B = slice(2 * N), slice(2 * N, 4 * N)
+LENGTH = 2 * N  # slots of each of the two queues
+WEIGHTS = {"ce": 0.9, "bce": 0.8, "consistency": 0.7, "ncl": 0.6, "scl": 0.5}
+
+
+def baseline_gradient(z, heads, seen, omega):
+    """Of (5), (1) + (3) + omega(t) (4), each by its weight, at all rows.
+
+    Args:
+        heads: phi^l and phi^u, linear: kernel and bias of each.
+        seen: rows of view a and of view b that each head sees in (4).
+    """
+    total, phi = np.zeros_like(z), {}
+    for name, (kernel, bias) in heads.items():
+        phi[name] = softmax(z @ kernel + bias)
+        a, b = seen[name]
+        slope = 2 * (phi[name][a] - phi[name][b]) / phi[name][a].size
+        for rows, sign in ((a, 1), (b, -1)):
+            at_head = at_logits(phi[name][rows], sign * slope) @ kernel.T
+            total[rows] += WEIGHTS["consistency"] * omega * at_head
+    wrong = phi["labeled"][OLD_A] - np.eye(4)[CLASSES]
+    total[OLD_A] += WEIGHTS["ce"] * wrong / N @ heads["labeled"][0].T
+    factors = pairwise_gradients(z[NEW_A], phi["novel"][NEW_A], phi["novel"][NEW_B], 0.3)
+    for rows, factor in zip((NEW_A, NEW_B), factors, strict=True):
+        total[rows] += WEIGHTS["bce"] * at_logits(phi["novel"][rows], factor) @ heads["novel"][0].T
+    return total
+
+
+def contrasts_gradient(z, entries, known, known_classes, tau, extra=()):
+    """Of (9) at view a of the unlabeled rows and of (11) at that of the labeled ones.
+
+    Args:
+        entries: M^u, unit rows.
+        known: M^l, unit rows.
+        known_classes: of M^l.
+        tau: the temperature.
+        extra: eta_k of each unlabeled row, (15).
+    """
+    u, total = unit(z), np.zeros_like(z)
+    weights = neighbor_weights(u[NEW_A], entries, 3, 0.2)
+    free = weighted_contrast_gradient(u[NEW_A], u[NEW_B], entries, weights, tau, extra)
+    total[NEW_A] = WEIGHTS["ncl"] * at_rows(z[NEW_A], free)
+    weights = class_weights(CLASSES, known_classes)
+    free = weighted_contrast_gradient(u[OLD_A], u[OLD_B], known, weights, tau)
+    total[OLD_A] = WEIGHTS["scl"] * at_rows(z[OLD_A], free)
+    return total
+
+
+@every_temperature
+@pytest.mark.parametrize("consistency", ["own", "both"])
+@pytest.mark.parametrize("step", [0, 1, 2])
+def test_ncl_eq_5_and_16_gradient_of_the_overall_loss(rng, step, consistency, tau):
+    """The sum of the gradients above, each by its weight, and of (4) also by the ramp omega(t).
+
+    (9) and (11) begin at step 1, hard negatives, (15), at step 2. In (4) each head sees its own
+    images, as it is printed, or both see all.
+    """
+    hng = cases.STAGES["ncl"]["hng"] | {"count": 4, "rounds": ROUNDS, "mixing": MU}
+    ncl, params, state = built(
+        "ncl", TABLE, ROW_OF_VIEW, n_classes=3, threshold=0.3, consistency=consistency,
+        temperature=tau, queue=LENGTH, weights=WEIGHTS, hng=hng,
+    )  # fmt: skip
+    z, queue, labeled, kernel = draw(rng, (4 * N, D), (LENGTH, D), (LENGTH, D), (D, 7))
+    kernel = kernel / 8  # no outputs so near to one that 1 - p_ij is rounding
+    heads = {
+        "labeled": (kernel[:, :4], rng.normal(size=4)),
+        "novel": (kernel[:, 4:], rng.normal(size=3)),
+    }
+    classes = rng.integers(0, 4, LENGTH).astype(np.int32)
+    rows = {"z": unit(labeled), "label": classes}
+    state = state._replace(
+        labeled=state.labeled._replace(rows=rows, filled=jnp.int32(LABELED)),
+        unlabeled=state.unlabeled._replace(rows=unit(queue), filled=jnp.int32(ENTRIES)),
+    )
+    index, key = np.arange(2 * N, dtype=np.int32), jax.random.key(11)
+    images = index.astype(np.uint8)[:, None, None, None]
+    batch = {
+        "labeled": {"index": index[:N], "image": images[:N], "label": np.int32(CLASSES)},
+        "unlabeled": {"index": index[N:], "image": images[N:]},
+    }
+
+    def loss(z):
+        given = {name: {"kernel": head[0], "bias": head[1]} for name, head in heads.items()}
+        own = {**params, "backbone": {"rows": z}, "heads": given}
+        return ncl.loss(own, state, batch, jnp.int32(step), key, None)[0]
+
+    seen = {"labeled": (OLD_A, OLD_B), "novel": (NEW_A, NEW_B)}
+    if consistency == "both":
+        seen = dict.fromkeys(seen, (VIEW_A, VIEW_B))
+    want = baseline_gradient(z, heads, seen, omega=5 * math.exp(-5 * (1 - step / 4) ** 2))
+    if step >= 1:
+        entries, known = unit(queue[:ENTRIES]), unit(labeled[:LABELED])
+        keys, extra = methods.image_keys(jax.random.split(key)[1], index[N:]), ()
+        if step >= 2:
+            extra = hardest_mixtures(keys, unit(z[NEW_A]), entries, known, 4, LENGTH)
+        want += contrasts_gradient(z, entries, known, classes[:LABELED], tau, extra)
+    agree(jax.grad(loss)(z), want)
 
 
 # ------------------------------------------------------------------------------------------------
@@ -1235,10 +1645,45 @@ def test_ncl_eq_15_gradient_with_hard_negatives(queues, tau):
 # ------------------------------------------------------------------------------------------------
 
 
-def test_docstrings_of_the_package_name_tests_of_this_page():
-    folder = pathlib.Path(losses.__file__).parent.parent
-    text = "".join(file.read_text() for file in folder.rglob("*.py"))
-    named = set(re.findall(r"`(test_(?:nrcc|ncc|cueco|kernel_infonce|ncl)_\w+)`", text))
-    assert named <= set(globals())
-    misprints = {name for name in globals() if "misprint" in name and name.startswith("test_")}
-    assert misprints <= named
+PACKAGE = pathlib.Path(losses.__file__).parent.parent
+CLAIM = re.compile(
+    "misprint|prints|printed|upside down|(?<!standard )deviations?|authors' code|official code"
+    "|leaves open|Table 11",
+    re.IGNORECASE,
+)
+TEST = re.compile(r"`(test_\w+)`")
+
+
+def docstrings(*folders):
+    """Name and docstring of each module, class and function, without the example."""
+    for folder in folders:
+        for file in sorted((PACKAGE / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                    text = (ast.get_docstring(node) or "").split("Example:\n")[0]
+                    yield f"{file.stem}.{getattr(node, 'name', '')}", " ".join(text.split())
+
+
+def test_each_test_that_a_docstring_names_exists():
+    named = {test for _, text in docstrings(".") for test in TEST.findall(text)}
+    tests = pathlib.Path(__file__).parent.parent
+    found = re.findall(
+        r"^def (test_\w+)", "".join(x.read_text() for x in tests.rglob("*.py")), re.M
+    )
+    assert len(named) > 30
+    assert named <= set(found)
+
+
+def test_each_docstring_that_claims_a_misprint_or_a_deviation_names_its_test():
+    """`methods.barlow.Config` says only that a factor is the authors'."""
+    claims = {name: text for name, text in docstrings("losses", "methods", "samplers")}
+    without = {
+        name for name, text in claims.items() if CLAIM.search(text) and not TEST.search(text)
+    }
+    assert without == {"barlow.Config"}
+
+
+def test_each_misprint_of_this_page_is_named_by_a_docstring():
+    named = {test for _, text in docstrings(".") for test in TEST.findall(text)}
+    misprint = re.compile("test_(nrcc|ncc|cueco|kernel_infonce|ncl)_.*_misprint")
+    assert {name for name in globals() if misprint.match(name)} <= named
