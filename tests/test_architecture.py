@@ -6,8 +6,11 @@ import re
 
 import pytest
 
+from cluster_jax.cli import app
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "cluster_jax"
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 # Top to bottom; a name stands for a module or a folder of the package.
 ROWS = (
     ("core",),
@@ -54,6 +57,20 @@ def test_imports_point_up():
                 continue
             assert other in ROW, f"{other} has no row; add it to ROWS"
             assert ROW[other] < ROW[own], f"{file.relative_to(ROOT)} imports {name}"
+
+
+def test_the_picture_of_contributing_has_these_rows():
+    """And the modules of `core`, and the commands."""
+    picture = re.search(r"^```mermaid\n(.*?)^```$", CONTRIBUTING.read_text(), re.M | re.S)[1]
+    named = re.findall(r"<b>(\w+)</b>", picture)
+    assert named == [name for row in ROWS[:-1] for name in row]
+    modules = re.search(r"<b>core</b><br/>config sections, checks, (.*?)\"", picture)[1]
+    assert all((PACKAGE / "core" / f"{name}.py").exists() for name in modules.split(", "))
+    commands = re.search(r"cluster-jax ([a-z |]+)", picture)[1].split(" | ")
+    assert set(commands) == set(app.COMMANDS)
+    chain = re.findall(r"^ *(core --> .*)$", picture, re.M)[0]
+    boxes = [box for step in chain.split(" --> ") for box in step.split(" & ")]
+    assert boxes == re.findall(r"^ {4}(?:subgraph )?(\w+)\[", picture, re.M)
 
 
 def test_no_cycles():

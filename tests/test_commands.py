@@ -7,6 +7,7 @@ every config, test_tutorials.py runs the tutorials, and slow tests run the exper
 
 import ast
 import functools
+import importlib
 import io
 import pathlib
 import re
@@ -43,12 +44,12 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGES = (
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
-    *sorted((ROOT / "experiments").glob("*.md")),
-    *sorted((ROOT / "experiments").glob("guide/*.md")),
-    *sorted((ROOT / "experiments").glob("tutorials/*.md")),
+    *sorted((ROOT / "experiments").rglob("*.md")),
 )
 DOCUMENTED = (*sorted(ROOT.glob("configs/*.py")), *sorted(ROOT.glob("experiments/**/*.py")))
+OTHER_PROGRAMS = ("curl", "embedding-atlas", "fastapi", "srun", "uv")
 PROGRAMS = "cluster-jax|python3? -m|pip|tfds|gcloud|pytest|pdoc|bash|git|source|mypy|ruff"
+PROGRAMS += f"|{'|'.join(OTHER_PROGRAMS)}|experiments\\.[a-z._]+"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -68,7 +69,7 @@ def scripts(file):
         blocks = re.findall(rf"^    (?:{PROGRAMS}) (?:[^\\\n]|\\\n)*", text, flags=re.M)
     else:
         blocks = fences(text, "bash", "sh", "console")
-        text = re.sub(r"^```.*?^```$|^Command: .*$", "", text, flags=re.M | re.S)
+        text = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
     spans = re.findall(rf"`((?:\.venv/bin/)?(?:{PROGRAMS})\s[^`]*)`", text)
     return [*blocks, *(" ".join(span.split()) for span in spans)]
 
@@ -384,11 +385,16 @@ def is_of_the_shell(words):
     assert words[0] != "bash" or (ROOT / words[1]).exists()
 
 
+def is_of_others(words):
+    """Is another project's, which need not be installed; `service.py` runs in test_service.py."""
+
+
 # Why a program is not run here, and what is checked in its place.
 NOT_RUN = {
     "pip": needs_network, "git": needs_network, "gcloud": needs_a_cloud, "tfds": needs_tensorflow,
     "pytest": is_the_suite, "pdoc": needs_network, "bash": is_of_the_shell, "cd": is_of_the_shell,
     "venv": is_of_the_shell, "source": is_of_the_shell,
+    **dict.fromkeys(OTHER_PROGRAMS, is_of_others),
 }  # fmt: skip
 
 
@@ -421,6 +427,42 @@ def test_every_command_is_known():
     assert {words[1] for words in found if words[0] == "cluster-jax" and words[1:]} >= {
         *app.COMMANDS
     }
+
+
+# What is no command in a span of code that looks like one: code, and words of the package.
+NO_COMMAND = r".*->.*|maybe new|topology --only=.*"
+
+
+def test_no_command_is_passed_over():
+    """A span with a flag, or of several words, is executed, or names a command and its flags."""
+    for page in PAGES:
+        text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+        for span in (" ".join(span.split()) for span in re.findall(r"`([^`]+)`", text)):
+            if re.match(rf"(\.venv/bin/)?({PROGRAMS})\s", span) or re.fullmatch(NO_COMMAND, span):
+                continue
+            name, *rest = span.split()
+            if re.match(r"[a-z-]+ -|[a-z_-]+ [^=,(]*$", span):
+                assert name in app.COMMANDS, f"{page}: `{span}`"
+                known = importlib.import_module(f"cluster_jax.cli.{name}")._parser()
+                flags = {word.partition("=")[0] for word in rest if word.startswith("--")}
+                flags = {flag for flag in flags if not flag.startswith("--config")}
+                assert flags <= known._option_string_actions.keys(), f"{page}: `{span}`"
+
+
+# Languages of the fenced blocks: `bash` is executed above and `python` below or in the test of its
+# page. `text` of a tutorial is what its script prints (test_tutorials.py), that of updates.md an
+# update of test_readme.py; the picture of `mermaid` is that of test_architecture.py.
+def test_every_block_is_of_a_known_language():
+    for page in PAGES:
+        found = re.findall(r"^ *(?:```|~~~)(.*)$", page.read_text(), flags=re.M)
+        assert set(found[1::2]) <= {""}, page
+        languages = set(found[::2])
+        allowed = {"bash", "python"}
+        if page.parent.name == "tutorials" or page.stem == "updates":
+            allowed.add("text")
+        if page.stem == "CONTRIBUTING":
+            allowed.add("mermaid")
+        assert languages <= allowed, page
 
 
 # What a benchmark of the evaluation measures of a stage.

@@ -1,4 +1,4 @@
-"""Accuracy against steps of the trainings of `experiments.run real`, from their checkpoints."""
+"""Accuracy against steps of the trainings of `experiments.run real all`, from their checkpoints."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
