@@ -5,9 +5,10 @@ group or make a new one, deleted photos leave, and a moved or renamed file is th
 whole folder is missing, its photos stay until you say that it is gone (--gone); if it has moved,
 name its new place. Embeddings: --features has all present rows, in the order that the tables get.
 Rows that are not in the file leave, and a row whose vector has changed moves only if the clusters
-part it from its own; with --add the rows are added, and none leaves. --n-clusters clusters all into
-another number, where clusters that are mostly the same keep their numbers and names. changes.csv
-lists what has changed. Your names and corrections stay.
+part it from its own; with --add the rows are added, and none leaves. changes.csv lists what has
+changed. Your names and corrections stay. --n-clusters clusters all into another number, where
+clusters that are mostly the same keep their numbers and names; corrections of the others are lost,
+which the command says, and --undo brings them back.
 """
 
 from collections.abc import Sequence
@@ -71,7 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if flags.features is not None:
                 run = records.read(flags.workdir)
                 table = rows.read_rows(run, flags.features, flags.array, flags.ids)
-            ended = update.update_rows(flags.workdir, table, add=flags.add, **how)
+            how |= {"add": flags.add, "file": flags.features}
+            ended = update.update_rows(flags.workdir, table, **how)
         else:
             how |= {"gone": flags.gone, "exclude": flags.exclude}
             ended = update.update_photos(flags.workdir, flags.photos, **how)

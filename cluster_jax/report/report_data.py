@@ -90,7 +90,8 @@ class ReportData(NamedTuple):
         duplicates: groups of equal or nearly equal images, at least one; or None.
         features: float `[n, c]`, whose Euclidean distances say which images are alike; or None.
         names: number of a cluster, as text -> its name, of those that a person has named.
-        settled: clusters that a person has named, merged or made.
+        settled: clusters that a person has named, merged, made or called one kind.
+        whole: clusters that a person has called one kind.
         state: identifier of the run's state, for a file of corrections; "": none can be applied.
         applied: the files of corrections that are in the run, each as the state of its page, a
             blank, and its browser.
@@ -120,6 +121,7 @@ class ReportData(NamedTuple):
     features: NDArray | None = None
     names: Mapping[str, str] = {}
     settled: Collection[int] = ()
+    whole: Collection[int] = ()
     state: str = ""
     applied: tuple[str, ...] = ()
     facts: NDArray | None = None
@@ -238,7 +240,10 @@ def evenly_spaced(n: int, limit: int) -> NDArray:
 
 
 def parts_of_clusters(
-    features: NDArray, clusters: Sequence[Cluster], settled: Collection[int] = ()
+    features: NDArray,
+    clusters: Sequence[Cluster],
+    settled: Collection[int] = (),
+    whole: Collection[int] = (),
 ) -> tuple[NDArray, dict[int, list[list[int]]], list[int]]:
     """Returns the parts of each cluster, by which a person may split it, of Ward's tree.
 
@@ -250,6 +255,7 @@ def parts_of_clusters(
         features: float `[n, c]`, whose Euclidean distances say which points are alike.
         clusters: the clusters; the one of points in none and those of one point have one part.
         settled: clusters that a person knows, about which is asked last.
+        whole: clusters that a person has called one kind, about which is not asked.
 
     Returns:
         The part of each point, int64 `[n]`, 0 to `MAX_PARTS` - 1, and of each cluster with several
@@ -273,7 +279,7 @@ def parts_of_clusters(
         parts[cluster.members] = nearest
         if len(linkage) > 1 and min(np.bincount(_cut(linkage, 2)[0])) >= MIN_KIND:
             steps[cluster.id] = linkage[-1, 2] / max(linkage[-2, 2], 1e-12)
-    asked = sorted(steps, key=lambda cluster: (cluster in settled, -steps[cluster]))
+    asked = sorted(steps.keys() - whole, key=lambda each: (each in settled, -steps[each], each))
     return parts, merges, asked[:MAX_ASKED]
 
 

@@ -94,7 +94,9 @@ def build_map(
     columns = _columns(data)
     merges, asked = dict[int, list[list[int]]](), list[int]()
     if data.features is not None:
-        columns["part"], merges, asked = parts_of_clusters(data.features, clusters, data.settled)
+        columns["part"], merges, asked = parts_of_clusters(
+            data.features, clusters, data.settled, data.whole
+        )
     taken = None
     for title, rows in shown.items():
         columns[title] = np.full(len(data.points), -1)

@@ -23,7 +23,17 @@ from cluster_jax.evaluation import own
 from cluster_jax.evaluation.options import FINDERS
 from cluster_jax.evaluation.stages import Stages
 from cluster_jax.report import summary
-from cluster_jax.runs import claims, config_paths, finish, page, photos, start, trainings, update
+from cluster_jax.runs import (
+    changes,
+    claims,
+    config_paths,
+    finish,
+    page,
+    photos,
+    start,
+    trainings,
+    update,
+)
 from cluster_jax.runs import run as records
 from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
@@ -179,7 +189,10 @@ def _cluster_again(
         run = records.read(workdir)
         if dataset is not None:
             _check_images(run, dataset)
-        run = update.cluster_again(run, config, with_report=report)
+        before = run
+        run = update.cluster_again(before, config, with_report=report)
+    if said := changes.lost(before, run):
+        say(said)
     say(summary.run_table(run.results))
     return {**run.results, "config": run.config}
 

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
+from etils import epath
 from numpy.typing import NDArray
 
 from cluster_jax.core.checks import InputError, short
@@ -61,6 +62,7 @@ def carried(shown: Run, run: Run, said: Mapping[str, Any]) -> tuple[Run, dict[st
         targets[wanted.labels == number] = made.get(key, _NOT_MADE)
     spoken = {int(key) for key in fresh.get("names", {})}
     spoken |= {int(each) for pair in fresh.get("merges", []) for each in pair}
+    spoken |= {int(each) for each in fresh["whole"]}
     spoken |= {int(to) for to in labels.values() if to not in said.get("new", {})}
     for cluster in sorted(spoken):
         _check_same_rows(cluster, shown, run, targets, now)
@@ -83,6 +85,25 @@ def carried(shown: Run, run: Run, said: Mapping[str, Any]) -> tuple[Run, dict[st
     result = {**fresh, "labels": labels, "names": names, "new": new, "right": []}
     result |= {key: [*kept(fresh.get(key, [])).values()] for key in ("wrong", "keep")}
     return run, result
+
+
+def check_is_last(run: Run, said: Mapping[str, Any], file: epath.PathLike) -> None:
+    """Raises an `InputError` for a file of which a later one of its page and browser is applied.
+
+    It would take back what the later one says.
+
+    Args:
+        run: the newest state.
+        said: the corrections of the file.
+        file: the file, for the message.
+    """
+    applied = run.pages.get(said["state"], {}).get("files", {}).get(said.get("browser"), {})
+    if said.get("saved", 0) < applied.get("saved", 0):
+        raise InputError(
+            f"{file} must be the last file that its browser has saved of the page; got an earlier "
+            "one, which would take back what the last one says, and that is applied: to go back, "
+            f"take the last one back first by `cluster-jax update --workdir={run.workdir} --undo`"
+        )
 
 
 def _without_changes_of_mind(
@@ -132,10 +153,13 @@ def _without_changes_of_mind(
         if mine is not None and mine != other and mine == run.named.get(label):
             named.pop(label)
             named |= {label: shown.named[label]} if label in shown.named else {}
+    whole = run.whole - (before.whole - wanted.whole - shown.whole)
+    for file in others:
+        whole |= run.whole & corrected(shown, file).whole
     is_picked = before.columns["kept"] & ~shown.columns["kept"] & ~wanted.columns["kept"]
     for file in others:
         is_picked &= ~corrected(shown, file).columns["kept"]
-    run = dataclasses.replace(run, columns=columns, named=named)
+    run = dataclasses.replace(run, columns=columns, named=named, whole=whole)
     return _without_picks(shown, run, np.flatnonzero(is_picked & (now >= 0)))
 
 
@@ -205,7 +229,7 @@ def with_applied(run: Run, shown: Run, said: Mapping[str, Any]) -> Run:
     """
     files = dict(run.pages.get(shown.state, {}).get("files", {}))
     browser = said.get("browser", "")
-    record = {key: said[key] for key in (*OBJECTS, *LISTS) if key in said}
+    record = {key: said[key] for key in ("saved", *OBJECTS, *LISTS) if key in said}
     if not browser:
         earlier = files.get("", {})
         record = {key: {**earlier.get(key, {}), **said.get(key, {})} for key in OBJECTS}

@@ -165,9 +165,41 @@ def words(before: Run, run: Run, *, refit: bool) -> str:
     lines += [f"  {events.sentence(event, called, noun)}" for event in shown[:_TOLD]]
     if len(shown) > _TOLD:
         lines.append(f"  and {len(shown) - _TOLD:,} more; {workdirs.CHANGES} has every {noun}")
+    if said := lost(before, run):
+        undo = f"cluster-jax update --workdir={shlex.quote(str(run.workdir))} --undo"
+        lines += [said, f"`{undo}` brings back what was."]
     if same := sum(event.kind == stable_ids.SURVIVED for event in run.events):
         lines.append(f"  {counted(same, group)} stayed as {'it was' if same == 1 else 'they were'}")
     return "\n".join(lines)
+
+
+def lost(before: Run, run: Run) -> str:
+    """Returns a sentence about the corrections that hold no longer for rows that are still there.
+
+    Without such corrections it is "".
+
+    Args:
+        before: the earlier state.
+        run: the later one.
+    """
+    noun, group = run.words
+    _, was, now = np.intersect1d(before.columns["row"], run.columns["row"], return_indices=True)
+    decided = before.columns["decided"][was] & ~run.columns["decided"][now]
+    ended = set(before.labels[was].tolist()) - set(run.labels[now].tolist())
+    names = [before.named[cluster] for cluster in sorted(ended & before.named.keys())]
+    parts = []
+    if count := int(decided.sum()):
+        parts.append(f"what you had decided about {counted(count, noun)}")
+    parts += [f"the {group} {name!r}" for name in names[:_TOLD]]
+    if more := len(names[_TOLD:]):
+        parts.append(f"{counted(more, group)} more that you had named")
+    if count := len((ended & before.held) - before.named.keys()):
+        parts.append(f"{counted(count, group)} that you had made or merged")
+    if not parts:
+        return ""
+    *first, last = parts
+    listed = f"{', '.join(first)} and {last}" if first else last
+    return f"This no longer holds: {listed}."
 
 
 def missing_folders(run: Run) -> list[str]:

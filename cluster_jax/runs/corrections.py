@@ -2,13 +2,15 @@
 
     {"state": "3f9c0e51a2b4",             the state of the run that the page shows
      "browser": "k2x90fz1q7",             the browser that has saved the file
+     "saved": 3,                          how many files that browser has saved by then
      "names": {"3": "cats"},              cluster: its name
      "merges": [[5, 3]],                  cluster, and the one that receives its rows
      "new": {"a": "puppies"},             key of a new cluster: its name, or null
      "labels": {"17": 3, "18": "a"},      row: the cluster to which it moves
      "wrong": [20],                       rows that belong to no cluster
      "right": [21],                       rows that are right where they are
-     "keep": [12]}                        rows that are kept of their copies
+     "keep": [12],                        rows that are kept of their copies
+     "whole": [4]}                        clusters of one kind, of which no page asks any more
 
 All keys but the first may be left out. A row is its position on the page. Names are set first, then
 clusters merge, then rows move (for a merged cluster: to the one that has received it), then rows
@@ -36,7 +38,7 @@ from cluster_jax.runs.run import Run
 MAX_NAME = 100  # characters of a name
 _JOINERS = "\u200c\u200d"  # of many scripts and signs; other formats turn the direction of a text
 OBJECTS = ("names", "new", "labels")
-LISTS = ("merges", "wrong", "right", "keep")
+LISTS = ("merges", "wrong", "right", "keep", "whole")
 
 
 def read(file: epath.PathLike) -> dict[str, Any]:
@@ -65,6 +67,7 @@ def read(file: epath.PathLike) -> dict[str, Any]:
         raise InputError(f"{file} must say of which state of a run it is; got no key 'state'")
     for key, value in said.items():
         is_known = key == "state" or (key == "browser" and isinstance(value, str))
+        is_known |= key == "saved" and type(value) is int
         is_known |= key in OBJECTS and isinstance(value, dict)
         is_known |= key in LISTS and isinstance(value, list)
         if not is_known:
@@ -76,9 +79,9 @@ def read(file: epath.PathLike) -> dict[str, Any]:
 def corrected(run: Run, said: Mapping[str, Any]) -> Run:
     """Returns the corrected run, whose probabilities, distances, tree and results stay as before.
 
-    The corrections change labels, names, held clusters, which rows a person has decided, and which
-    copies are kept; `keep` is ignored if the run has no duplicates. `measured.described` and
-    `measured.measured` bring the rest up to date.
+    The corrections change labels, names, held clusters, those of one kind, which rows a person has
+    decided, and which copies are kept; `keep` is ignored if the run has no duplicates.
+    `measured.described` and `measured.measured` bring the rest up to date.
 
     Args:
         run: the run in the state that the corrections are about.
@@ -95,6 +98,7 @@ def corrected(run: Run, said: Mapping[str, Any]) -> Run:
     }
     names |= {new[key]: checked_name(v) for key, v in said.get("new", {}).items() if v is not None}
     receiver = _merges(said.get("merges", []), clusters)
+    whole = {_cluster("whole", each, clusters) for each in said.get("whole", [])}
     moved = dict[int, int]()
     for key, target in said.get("labels", {}).items():
         is_new = isinstance(target, str) and target in new
@@ -133,7 +137,8 @@ def corrected(run: Run, said: Mapping[str, Any]) -> Run:
         columns=columns,
         gone=gone,
         named=named,
-        held=run.held.union(names, receiver.values(), new.values(), divided - {NO_CLUSTER}),
+        held=run.held.union(names, receiver.values(), new.values(), whole, divided - {NO_CLUSTER}),
+        whole=run.whole.union(whole),
         next_label=run.next_label + len(new),
         is_corrected=run.is_corrected or bool(receiver or moved or wrong or right),
         duplicates=repeated,
@@ -156,7 +161,7 @@ def summary(before: Run, after: Run) -> str:
     kept = [run.columns["kept"] for run in (before, after)]
     # A later file of the same page replaces what an earlier one has said.
     taken_back = int((before.columns["decided"] & ~after.columns["decided"]).sum())
-    taken_back += len(before.named.keys() - after.named.keys())
+    taken_back += len(before.named.keys() - after.named.keys()) + len(before.whole - after.whole)
     taken_back += max(0, int(kept[0].sum() - kept[1].sum()))
     # The rows of a group that was merged are not counted one by one.
     by_hand = moved & ~lost & (is_new | ~np.isin(before.labels, list(gone)))
@@ -167,6 +172,7 @@ def summary(before: Run, after: Run) -> str:
         "new": len(set(after.labels.tolist()) - set(before.labels.tolist()) - {NO_CLUSTER}),
         "merged or emptied": len(gone - {NO_CLUSTER}),
         "named": sum(before.named.get(key) != name for key, name in after.named.items()),
+        "said to be one kind": len(after.whole - before.whole),
         "kept of its copies": int((kept[1] & ~kept[0]).sum()),
         "taken back": taken_back,
     }

@@ -128,6 +128,7 @@ def next_state(
         after,
         columns=columns,
         held=held,
+        whole=after.whole & held,
         next_label=state.next_id,
         updates=state.updates,
         events=stable_ids.events(stayed, columns["label"], born, had=had) if len(had) else (),

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.core import buckets, io
 from cluster_jax.core.arrays import blocks
+from cluster_jax.core.names import counted
 from cluster_jax.data import folder as image_files
 from cluster_jax.report import assignments, duplicates, report
 from cluster_jax.report.changes import N_SHOWN
@@ -240,6 +241,7 @@ def report_data(run: Run) -> ReportData:
         features=run.likeness,
         names=_names(run),
         settled=run.held,
+        whole=run.whole,
         state=run.state,
         applied=tuple(
             f"{state} {browser}" for state, page in run.pages.items() for browser in page["files"]
@@ -329,10 +331,13 @@ def correction_command(workdir: epath.PathLike) -> str:
 def _title(run: Run) -> str:
     """Returns the title of a run: the name of its folder or file of images or features.
 
-    The name of the config follows if the run trains, and stands alone if there are no files.
+    The name of the config follows if the run trains, and stands alone if there are no files. Of
+    several files of features the first one is named, and the others are counted.
     """
     if not run.is_of_images:
-        return pathlib.Path(str(run.source["features"])).name or "features"
+        first, *others = run.source["files"]
+        more = f" and {counted(len(others), 'more file')}" if others else ""
+        return (pathlib.Path(str(first)).name or "features") + more
     called = run.images.get("config", "images")
     files = start.name_of_files(run.config)
     if files is None:

@@ -289,6 +289,7 @@ def _source(files: Mapping[str, str | None], features: tables.Table) -> dict[str
     """Returns what rows were read from, see `Run.source`."""
     return {
         "features": files["features"],
+        "files": [files["features"]],
         "ids": features.ids,
         "feature_columns": features.columns,
         "array": features.array,

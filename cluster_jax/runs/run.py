@@ -56,7 +56,7 @@ _TITLES = {
 # Attributes of a run that its state does not store, or stores in a form of their own. Of the others
 # arrays are stored as they are, and all else as JSON.
 _APART = (
-    *("workdir", "number", "store", "names", "placer", "named", "suggested", "held"),
+    *("workdir", "number", "store", "names", "placer", "named", "suggested", "held", "whole"),
     "duplicates",
 )
 # Attributes that have a value for each row, if all rows are described.
@@ -90,7 +90,8 @@ class Run:
         results: metrics and provenance, as in `results.json`: an output.
         columns: `[n]` of `COLUMNS`, what is known of each image or row.
         source: what the images or rows were read from: of embeddings the "features" (a path),
-            "ids", "feature_columns", "array" and number of "columns"; of images the "ignored" files
+            "ids", "feature_columns", "array" and number of "columns", and of the rows of now the
+            "files"; of images the "ignored" files
             by reason, how many were "clustered", and the hashes of modules of the user's own,
             "finder" and "metrics".
         fit: what the last fit has told of its own clusters, such as "verdict"; "is_shown" says
@@ -127,7 +128,9 @@ class Run:
         named: cluster -> the name that a person has given it, of clusters that are gone, too.
         suggested: cluster -> the names that the network suggests for it, the best one first, as it
             has first done so.
-        held: clusters that a person has named, merged or made: no update takes a row from them.
+        held: clusters that a person has named, merged, made or called one kind: no update takes a
+            row from them.
+        whole: those of `held` that a person has called one kind.
         pages: `state` of a state -> its "number" and the "files" of its page, by browser, that have
             been applied, the last one first. These states are kept: their pages may be saved again.
         updates: number of updates of the run.
@@ -173,6 +176,7 @@ class Run:
     named: Mapping[int, str] = dataclasses.field(default_factory=dict)
     suggested: Mapping[int, Sequence[str]] = dataclasses.field(default_factory=dict)
     held: frozenset[int] = frozenset()
+    whole: frozenset[int] = frozenset()
     pages: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     updates: int = 0
     is_corrected: bool = False
@@ -292,7 +296,8 @@ class Run:
 
         By it a file of corrections says which rows, clusters and names it is about.
         """
-        parts = [self.names, sorted(self.named.items()), sorted(self.held), self.next_label]
+        said = [sorted(self.named.items()), sorted(self.held), sorted(self.whole)]
+        parts = [self.names, *said, self.next_label]
         shown = [self.columns[name] for name in ("label", "decided", "kept")]
         shown += [self.columns["row"] if self.facts is None else self.facts["digest"]]
         text = b"".join([json.dumps(parts).encode(), *(column.tobytes() for column in shown)])
@@ -393,8 +398,8 @@ class Run:
         values = {name: value for name, value in values.items() if name not in _APART}
         stored = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
         about = {name: value for name, value in values.items() if name not in stored}
-        about |= {"named": list(self.named.items()), "held": sorted(self.held)}
-        about["suggested"] = list(self.suggested.items())
+        about |= {"named": list(self.named.items()), "suggested": list(self.suggested.items())}
+        about |= {"held": sorted(self.held), "whole": sorted(self.whole)}
         if self.images:  # Paths of the config are tried relative to the place of now, too.
             about["images"] = {**self.images, "workdir": os.path.abspath(self.workdir)}
         about["format"] = workdirs.FORMAT
@@ -511,7 +516,8 @@ def _read(workdir: epath.Path, number: int) -> Run:
     about = workdirs.checked_format(json.loads(stored.pop("about").item()), workdir)
     for key in ("named", "suggested"):
         about[key] = {int(cluster): value for cluster, value in about[key]}
-    about["held"] = frozenset(about["held"])
+    for key in ("held", "whole"):
+        about[key] = frozenset(about[key])
     about["away"] = tuple(about["away"])
     about["skipped"] = tuple((name, why) for name, why in about["skipped"])
     about["events"] = tuple(

@@ -90,11 +90,14 @@ def correct(
             process uses the workdir; nothing was written.
         OSError: a file of corrections cannot be read.
     """
-    decisions = [corrections.read(file) for file in files]
+    decisions = [(file, corrections.read(file)) for file in files]
+    # Of two files of one browser the later one counts, in whatever order they are given.
+    decisions.sort(key=lambda decision: decision[1].get("saved", 0))
     workdir = workdirs.of_run(workdir)
     with workdirs.locked(workdir):
         before = run = records.read(workdir)
-        for said in decisions:
+        for file, said in decisions:
+            carry.check_is_last(run, said, file)
             run = _apply(run, said)
         if names:
             there = set(np.unique(run.labels).tolist())
@@ -108,6 +111,9 @@ def correct(
             is_moved = (run.columns[_CLUSTERS] != before.columns[_CLUSTERS]).any()
             run = measured.measured(measured.described(run) if is_moved else run)
             run = dataclasses.replace(run, number=before.number + 1, made_by="corrections")
+        elif any("browser" in said for _, said in decisions):
+            # What two people have said holds as long as one of them says it.
+            run = dataclasses.replace(before, pages=run.pages)
         else:
             run = before
         run = page.publish(run, with_report=with_report)

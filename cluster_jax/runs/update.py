@@ -210,6 +210,7 @@ def _next_rows(before: Run, after: Run, old: NDArray, step: Step) -> Run:
     results = {**run.results, "metrics": {}}
     results["provenance"] = {
         **{**results["provenance"], "rows": len(x)},
+        **{"features": after.source["files"][0], "files": after.source["files"]},
         **provenance.environment(),
     }
     return measured.measured(dataclasses.replace(run, results=results))
@@ -345,6 +346,7 @@ def update_rows(
     refit: bool = False,
     confirmed: bool = False,
     with_report: bool = True,
+    file: str | None = None,
 ) -> Ended:
     """Updates a run to the rows that exist now; returns the message and values for `--json`.
 
@@ -361,6 +363,7 @@ def update_rows(
         confirmed: whether more than half of the rows may leave or change.
         with_report: whether the page is written; if not, and the run changes, an existing page is
             removed.
+        file: path of the table, after which the page is named; None: it keeps its name.
 
     Raises:
         InputError: the run or the rows cannot be used, or another process uses the workdir; no
@@ -390,6 +393,10 @@ def update_rows(
         made = embeddings.rows_of(values[comparison.embedded].astype(x.dtype), options)
         assert before.store is not None
         after = dataclasses.replace(after, store=np.concatenate([before.store, made]))
+        if file is not None:
+            files = [*after.source["files"], file] if add else [file]
+            source = {**after.source, "files": [*dict.fromkeys(files)]}
+            after = dataclasses.replace(after, source=source)
         changed = np.zeros(len(after.columns), bool)
         changed[: len(old)] = comparison.changed[old]
         step = Step("refit" if refit else "kept", changed=changed)

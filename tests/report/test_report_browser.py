@@ -14,7 +14,7 @@ from cluster_jax.clustering import cut_tree
 from cluster_jax.data.images import FACTS
 from cluster_jax.report import report_map
 from cluster_jax.report.report import render
-from tests.report.browser import CHROMIUM, STEPS, WATCH, visit
+from tests.report.browser import CHROMIUM, STEPS, WATCH, start, visit
 from tests.report.test_report import CLUSTERS, NAMES, TREE, labeled, make, repeated, smooth_tree
 
 # Of the photos beside a page, with a byte that is no UTF-8 where a system takes it.
@@ -27,12 +27,17 @@ def run(tmp_path, data, steps, size=None):
     """What the steps found, in JavaScript, on the page of the data; its photos lie beside it."""
     if data.fetch_images is not None and data.sources is not None and data.folder is None:
         data = beside(tmp_path, data)
-    head, _, rest = render(data).partition("<title>")
-    rest = rest.rpartition("</body>")[0]
-    page = f"{head}{WATCH}<title>{rest}{STEPS % steps}"
+    page = page_with(data, steps)
     file = tmp_path / "report.html"
     file.write_bytes(page.encode("utf-8", "backslashreplace"))
     return visit(tmp_path, file, size)
+
+
+def page_with(data, steps):
+    """The page of the data, with the steps of a test in it."""
+    head, _, rest = render(data).partition("<title>")
+    rest = rest.rpartition("</body>")[0]
+    return f"{head}{WATCH}<title>{rest}{STEPS % steps}"
 
 
 def beside(tmp_path, data):
@@ -347,6 +352,7 @@ def corrections(text):
     said = json.loads(text)
     assert said.pop("state") == "0123456789ab"
     assert len(said.pop("browser")) > 5
+    assert said.pop("saved") > 0
     return {key: value for key, value in said.items() if value}
 
 
@@ -655,13 +661,92 @@ def test_what_was_saved_and_refused_is_offered_again(tmp_path):
     later = make(np.where(CLUSTERS == 2, 7, CLUSTERS), sources=moved, state="ba9876543210")
     later = later._replace(applied=(f"{data.state} another",), facts=facts)
     found = run(tmp_path, later, steps)
-    assert found["said"] == "What you had not applied when the run changed is here again."
+    assert found["said"] == "What you had saved, and the run does not have, is here again."
     assert sorted(found["titles"]) == ["Group 0", "four", "two"]
     said = json.loads(found["downloads"][0])
     assert said["names"] == {"4": "four", "7": "two"}
     assert said["labels"] == {str(first): 0}
     later = later._replace(state="cccccccccccc", applied=(f"{later.state} {browser}",))
     assert run(tmp_path, later, steps.replace('$("save', "0; //"))["said"] == ""
+
+
+def test_what_was_undone_by_a_command_is_said_to_be_and_taken_back_at_once(tmp_path):
+    steps = 'type(0, "mine"); type(2, "mine as well"); $("save-corrections").click();'
+    run(tmp_path, decided(), steps)
+    steps = """
+      found.said = $("said").textContent;
+      window.confirm = (text) => { found.asked = text; return true; };
+      $("history").open = true;
+      button($("history"), "Take all back").click();
+      found.left = [$("decided-count").textContent, $("save-corrections").disabled];
+    """
+    found = run(tmp_path, decided(), steps)
+    assert found["said"].startswith("The corrections that you had saved are here again. The run")
+    assert found["said"].endswith("they were not applied, or they were undone.")
+    assert found["asked"] == "Take back all corrections?"
+    assert found["left"] == ["", True]
+    assert run(tmp_path, decided(), 'found.said = $("said").textContent;')["said"] == ""
+
+
+def test_two_windows_with_one_page_have_the_same_corrections(tmp_path):
+    steps = """
+      await until(() => titles().includes("of one window"));
+      type(2, "of the other one");
+    """
+    other = tmp_path / "other.html"
+    other.write_text(page_with(decided(), steps))
+    start().call(
+        "Target.createTarget", url=other.as_uri(), browserContextId=start().profile(tmp_path)
+    )
+    steps = """
+      type(0, "of one window");
+      await until(() => titles().includes("of the other one"));
+      $("save-corrections").click();
+    """
+    said = corrections(run(tmp_path, decided(), steps)["downloads"][0])
+    assert said == {"names": {"0": "of one window", "2": "of the other one"}}
+
+
+def test_names_and_pictures_are_whole_at_the_edge_of_the_map(tmp_path):
+    """And they are not drawn where the middle of their group is not in view."""
+    steps = """
+      const drawn = [];
+      const { drawImage, fillText } = CanvasRenderingContext2D.prototype;
+      CanvasRenderingContext2D.prototype.drawImage = function (...args) {
+        drawn.push([...args.slice(5)]);
+        drawImage.apply(this, args);
+      };
+      CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+        found.texts.push([text, y]);
+        fillText.call(this, text, x, y);
+      };
+      const frame = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+      found.texts = [];
+      key("+"); key("-");
+      await frame();
+      found.sides = [$("plot-map").clientWidth, $("plot-map").clientHeight];
+      found.pictures = drawn.slice(0, 3);
+      found.rows = found.texts.slice(0, 3).map(([, y]) => y);
+      for (let i = 0; i < 5; i += 1) key("+");
+      await frame();
+      found.texts = [];
+      key("+");
+      await frame();
+      found.zoomed = found.texts.length;
+    """
+    points = np.array([(0, 9), (-9, -9), (9, -9)], float)[
+        np.unique(CLUSTERS, return_inverse=True)[1]
+    ]
+    points += np.random.default_rng(0).normal(scale=0.01, size=points.shape)
+    data = labeled(sources=sources(), points=points.astype(np.float32))
+    found = run(tmp_path, data, steps)
+    width, height = found["sides"]
+    assert len(found["pictures"]) == 3
+    for left, top, side, _ in found["pictures"]:
+        assert 0 <= left <= width - side
+        assert 0 <= top <= height - side
+    assert max(found["rows"]) < height
+    assert found["zoomed"] == 0, "all groups are outside of what is seen"
 
 
 def test_a_name_that_another_group_has_is_asked_about(tmp_path):
@@ -854,14 +939,24 @@ def test_groups_that_may_be_two_kinds_are_asked_before_single_photos(tmp_path):
       found.made = [size(0), size(-2)];
       button($("kinds"), "One kind").click();
       found.left = asked();
+      $("undo").click();
+      found.again = asked();
+      button($("kinds"), "One kind").click();
+      $("save-corrections").click();
     """
     data = smooth_tree({"verdict": "clear"}, sources=sources(), features=features)
     found = run(tmp_path, data, steps)
+    assert found["again"] == ["Group 1: one kind or two?"]
+    assert json.loads(found["downloads"][0])["whole"] == [1], "the answer is in the file"
     assert found["asked"] == [f"Group {i}: one kind or two?" for i in (0, 1)]
     assert found["before"]
     assert found["parts"] == ["20 photos", "20 photos"]
     assert found["made"] == ["20 photos", "20 photos"]
     assert found["left"] == []
+    later = data._replace(state="ba9876543210", whole={1})
+    (tmp_path / "later").mkdir()
+    found = run(tmp_path / "later", later, 'found.asked = texts(all("#kinds h3"));')
+    assert found["asked"] == ["Group 0: one kind or two?"], "what is known is not asked"
 
 
 def test_a_phone(tmp_path):

@@ -347,6 +347,60 @@ def test_a_change_of_mind_on_the_same_page(run):
     assert digests(run) == before
 
 
+def test_a_cluster_of_one_kind_is_held_until_another_file_takes_that_back(run, capsys):
+    state = records.read(run).state
+    correct(run, save(run, "1.json", state, browser="anna", whole=[1, 2], names={"0": "cats"}))
+    assert "corrections  1 named, 2 said to be one kind\n" in capsys.readouterr().out
+    correct(run, save(run, "2.json", state, browser="ben", whole=[2]))
+    now = records.read(run)
+    assert (now.whole, now.held) == ({1, 2}, {0, 1, 2})
+    assert page.report_data(now).whole == {1, 2}
+    correct(run, save(run, "3.json", state, browser="anna", names={"0": "cats"}))
+    assert records.read(run).whole == {2}, "Anna has taken it back, Ben has not"
+    with pytest.raises(InputError, match="whole must name clusters of the run; got 7"):
+        states.correct(run, [save(run, "4.json", whole=[7])[14:]])
+    update.main([f"--workdir={run}", "--refit", "--report=no", "--quiet"])
+    assert records.read(run).whole == {2}
+    update.main([f"--workdir={run}", "--n-clusters=1", "--report=no", "--quiet"])
+    assert records.read(run).whole <= {0, 1, 2} & {*records.read(run).labels.tolist()}
+
+
+def test_an_earlier_file_of_a_browser_does_not_take_back_what_a_later_one_says(run):
+    """Neither alone, which is refused, nor in one command, where the order says nothing."""
+    state = records.read(run).state
+    files = [
+        save(run, f"{i}.json", state, browser="anna", saved=i, names={"2": f"name {i}"})
+        for i in (7, 8, 9)
+    ]
+    assert dict(correct(run, files[1], files[0]).named) == {2: "name 8"}
+    before = digests(run)
+    with pytest.raises(InputError, match=r"7\.json must be the last .* --undo`") as error:
+        states.correct(run, [run.parent / "7.json"])
+    assert "\n" not in str(error.value)
+    assert digests(run) == before
+    assert dict(correct(run, files[1]).named) == {2: "name 8"}, "the same file again"
+    assert dict(correct(run, files[2]).named) == {2: "name 9"}
+    update.main([f"--workdir={run}", "--undo", "--report=no", "--quiet"])
+    update.main([f"--workdir={run}", "--undo", "--report=no", "--quiet"])
+    assert dict(correct(run, files[0]).named) == {2: "name 7"}, "after what the sentence advises"
+
+
+def test_another_number_of_clusters_says_what_is_lost(run, capsys):
+    said = {"names": {"2": "wrens"}, "new": {"a": "owls", "b": None}, "wrong": [55]}
+    correct(run, save(run, labels={"0": "a", "1": "a", "31": "b", "32": 0}, **said), "--quiet")
+    capsys.readouterr()
+    update.main([f"--workdir={run}", "--n-clusters=2", "--report=no"])
+    lines = capsys.readouterr().out.splitlines()
+    lost = next(line for line in lines if line.startswith("This no longer holds: "))
+    assert "what you had decided about 3 rows" in lost
+    assert "the cluster 'owls'" in lost
+    assert "1 cluster that you had made or merged" in lost
+    assert f"`cluster-jax update --workdir={run} --undo` brings back what was." in lines
+    update.main([f"--workdir={run}", "--undo", "--report=no"])
+    update.main([f"--workdir={run}", "--refit", "--report=no"])
+    assert "no longer holds" not in capsys.readouterr().out
+
+
 def test_a_file_that_decides_nothing_is_told_so(run, capsys):
     before, flag = digests(run), save(run)
     correct(run, flag)

@@ -18,7 +18,7 @@ from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.tables import Table
 from cluster_jax.report import duplicates
-from cluster_jax.runs import measured, place, states, store, update
+from cluster_jax.runs import measured, page, place, states, store, update
 from cluster_jax.runs import run as records
 from cluster_jax.runs import workdir as workdirs
 from tests import toy
@@ -614,3 +614,24 @@ def test_no_table_is_read_back(first, tmp_path, monkeypatch):
         tables.append(digests(run, "config.json"))
     assert {"predictions.csv", "assignments.csv", "changes.csv", "run-3.npz"} <= tables[0].keys()
     assert tables[0] == tables[1]
+
+
+def test_the_page_is_called_after_the_files_that_its_rows_are_from(run):
+    def title():
+        after = records.read(run)
+        assert after.results["provenance"]["features"] == after.source["files"][0]
+        return page.report_data(after).title
+
+    assert title() == "rows.npy"
+    for name, x in (("may", FIRST[3:]), ("june", NEW[:9]), ("july", NEW[9:])):
+        np.save(run.parent / f"{name}.npy", x)
+    command = [f"--workdir={run}", "--report=no", "--quiet"]
+    update_command.main([*command, f"--features={run.parent}/may.npy"])
+    assert title() == "may.npy", "all its rows are from this file"
+    update_command.main([*command, f"--features={run.parent}/june.npy", "--add"])
+    update_command.main([*command, f"--features={run.parent}/july.npy", "--add"])
+    assert title() == "may.npy and 2 more files"
+    update_command.main([*command, "--refit"])
+    update_command.main([*command, "--undo"])
+    update_command.main([*command, "--undo"])
+    assert title() == "may.npy and 1 more file"

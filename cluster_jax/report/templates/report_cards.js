@@ -95,15 +95,21 @@ function drawParts(card, id) {
 function kindItem(id) {
   const parts = make("ul", {}, ...partsAt(id, 2).map(partItem));
   const entry = make("li", {}, make("h3", { textContent: `${titled(id)}: one kind or two?` }), parts);
-  entry.append(make("button", { type: "button", textContent: "One kind" }));
-  for (const button of entry.querySelectorAll("button:not(.tile)")) button.addEventListener("click", () => entry.remove());
+  const whole = () => decide(`${titled(id)} is of one kind.`, { kind: "whole", group: id });
+  entry.append(make("button", { type: "button", textContent: "One kind", onclick: whole }));
   return entry;
 }
 
 function drawKinds() {
-  const asked = map.asked.filter((id) => about.part && partsAt(id, 2).length === 2 && !members(id).some((point) => decisions.moved.has(point)));
+  const list = element("kinds");
+  if (!list || !about.part) return;
+  const divided = [...decisions.moved].filter(([, to]) => isMade(to)).map(([point]) => found[point]);
+  const answered = new Set([...divided, ...decisions.whole]);
+  const asked = map.asked.filter((id) => rootOf(id) === id && !answered.has(id) && partsAt(id, 2).length === 2);
   element("kinds-asked").hidden = !asked.length;
-  fillList(element("kinds"), asked, kindItem);
+  const shown = asked.map((id) => [titled(id), ...members(id)]).join();
+  if (list.shown !== shown) fillList(list, asked, kindItem);
+  list.shown = shown;
 }
 
 // Opens the parts of a group, makes them smaller, or closes them.

@@ -20,6 +20,7 @@ const APPLY = {
     if (name && name !== firstNames.get(group)) now.named.set(group, name);
     else now.named.delete(group);
   },
+  whole: (now, { group }) => now.whole.add(group),
   keep(now, { set, row }) {
     if (copies[set].images.some(({ index, keep }) => keep && index === row)) now.kept.delete(set);
     else now.kept.set(set, row);
@@ -27,7 +28,7 @@ const APPLY = {
 };
 
 function decided(by = steps) {
-  const now = { moved: new Map(), right: new Set(), merged: new Map(), named: new Map(), kept: new Map() };
+  const now = { moved: new Map(), right: new Set(), merged: new Map(), named: new Map(), whole: new Set(), kept: new Map() };
   for (const step of by) APPLY[step.kind](now, step);
   return now;
 }
@@ -49,6 +50,12 @@ function takeBack(step = steps.at(-1)) {
   if (!step) return;
   steps = steps.filter((other) => other !== step);
   refresh(`Taken back: ${step.said}`);
+}
+
+function takeAllBack() {
+  if (!confirm(`Take back ${steps.length === 1 ? "this correction" : "all corrections"}?`)) return;
+  steps = [];
+  refresh("All is taken back.");
 }
 
 // Equal copies are one photo: where one of them goes, the others follow.
@@ -110,6 +117,7 @@ function refresh(message) {
   }
   drawCards();
   drawNumber();
+  drawKinds();
   drawDoubts();
   for (const { images } of copies) for (const copy of images) copy.show?.();
   redraw();
@@ -197,13 +205,14 @@ function drawSteps() {
 
 // The corrections as one file: clusters by their numbers, photos by their rows, which are those of the state
 function corrections() {
-  const { moved, right, merged, named, kept } = decisions;
+  const { moved, right, merged, named, whole, kept } = decisions;
   const keyOf = (id) => (isMade(id) ? `n${NONE - id}` : id);
   const placed = [...moved].map(([point, to]) => [about.index[point], rootOf(to)]);
   const ofRun = (ids) => [...ids].filter((id) => !isMade(id));
   return {
     state: report.state,
     browser,
+    saved: numberOfFile(),
     names: Object.fromEntries(ofRun(named.keys()).filter((id) => rootOf(id) === id).map((id) => [id, named.get(id)])),
     merges: ofRun(merged.keys()).map((id) => [id, rootOf(id)]),
     new: Object.fromEntries(filled().filter(isMade).map((id) => [keyOf(id), groups.get(id).name || null])),
@@ -211,6 +220,7 @@ function corrections() {
     wrong: placed.filter(([, to]) => to === NONE).map(([row]) => row),
     right: [...right].map((point) => about.index[point]),
     keep: [...kept.values()],
+    whole: ofRun(whole).filter((id) => rootOf(id) === id),
   };
 }
 

@@ -55,8 +55,11 @@ function drawNames(pen, places) {
     const [points, part] = [members(id), partOf(members(id)[0])];
     const face = part ? FACE : 0;
     const half = Math.max(pen.measureText(titled(id)).width, face) / 2 + 4;
-    const [middleX, y] = [0, 1].map((axis) => points.reduce((sum, point) => sum + places[point][axis], 0) / points.length);
-    const x = Math.max(half, Math.min(middleX, plot.clientWidth - half)); // not cut off at the edge
+    const middle = [0, 1].map((axis) => points.reduce((sum, point) => sum + places[point][axis], 0) / points.length);
+    const sides = [plot.clientWidth, plot.clientHeight];
+    if (middle.some((at, axis) => at < 0 || at > sides[axis])) continue;
+    const margins = [[half, half], [face + 20, 6]]; // so that nothing is cut off at the edge
+    const [x, y] = middle.map((at, axis) => Math.max(margins[axis][0], Math.min(at, sides[axis] - margins[axis][1])));
     const box = [x - half, y - face - 20, x + half, y + 4];
     if (taken.some((other) => box[0] < other[2] && box[2] > other[0] && box[1] < other[3] && box[3] > other[1])) continue;
     taken.push(box);

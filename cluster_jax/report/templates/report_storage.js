@@ -20,6 +20,15 @@ const browser = (() => {
   return inStorage(() => localStorage.getItem(key) ?? (localStorage.setItem(key, fresh), fresh)) ?? fresh;
 })();
 
+// The number of the next file that this browser saves. By it a file is known to be earlier than one that was applied.
+let lastFile = 0;
+function numberOfFile() {
+  const key = "cluster_jax_files";
+  lastFile = Math.max(lastFile, Number(inStorage(() => localStorage.getItem(key)))) + 1;
+  inStorage(() => localStorage.setItem(key, lastFile));
+  return lastFile;
+}
+
 // What tells a photo from all others, also on another page and under another name; "" if only its number does
 function identity(point) {
   if (about.digest?.[point]) return [about.digest[point], about.width[point], about.height[point]].join("|");
@@ -42,6 +51,9 @@ function evidence(open) {
 }
 
 function store() {
+  // What another window with this page has stored is not stored by this one again.
+  const own = inStorage(() => stored(storageKey));
+  if (own && !own.isCarried && JSON.stringify(own.steps) === JSON.stringify(steps)) return;
   const put = (more) => localStorage.setItem(storageKey, JSON.stringify({ page: location.pathname, at: Date.now(), steps, ...more }));
   const unsaved = steps.filter((step) => !step.isSaved);
   const all = () => (unsaved.length < steps.length ? evidence(steps) : undefined);
@@ -101,6 +113,10 @@ function carried({ steps: before, photos = {}, groups: known = {} }) {
       const group = groupNow(step.group);
       return [group !== undefined && firstNames.get(group) !== step.name ? { ...step, group } : null, group !== undefined];
     },
+    whole(step) {
+      const group = groupNow(step.group);
+      return [map.asked.includes(group) ? { ...step, group } : null, group !== undefined];
+    },
     keep(step) {
       const row = about.index[pointNow(step.row)];
       const set = copies.findIndex(({ images }) => images.some(({ index }) => index === row));
@@ -114,7 +130,9 @@ function carried({ steps: before, photos = {}, groups: known = {} }) {
 function recall() {
   const own = inStorage(() => stored(storageKey)) ?? { steps: [] };
   steps = own.steps;
+  const isSaved = steps.some((step) => step.isSaved);
   let said = steps.length ? "The corrections of your last visit are here again." : "";
+  if (isSaved) said = "The corrections that you had saved are here again. The run does not have them: they were not applied, or they were undone.";
   const before = !steps.length || own.isCarried ? inStorage(earlier) : null;
   if (before) {
     const { key, done, ...rest } = before;
@@ -122,7 +140,15 @@ function recall() {
     steps = again;
     inStorage(() => localStorage.setItem(key, JSON.stringify({ ...rest, isCarried: true })));
     const not = lost.length ? `Not ${done}, and not to be had again as the run has changed: ${lost.join(" ")}` : "";
-    said = [again.length ? `What you had not ${done} when the run changed is here again.` : "", not].filter(Boolean).join(" ");
+    const what = done === "saved" ? "What you had not saved when the run changed" : "What you had saved, and the run does not have,";
+    said = [again.length ? `${what} is here again.` : "", not].filter(Boolean).join(" ");
   }
   refresh(said);
 }
+
+// The same page in two windows is one page: each goes on with what was decided in the other one.
+addEventListener("storage", ({ key, newValue }) => {
+  if (key !== storageKey || !newValue) return;
+  steps = JSON.parse(newValue).steps;
+  refresh("");
+});
