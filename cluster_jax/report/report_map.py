@@ -50,7 +50,7 @@ def build_map(
 
     Returns:
         - "folder": URI of the folder of the image files, or None;
-        - "n_points": number of points in the record;
+        - "n_points": number of points in the record; "n_places": at how many places they lie;
         - "clusters": of each cluster its ID, size, look, and suggested names ("guess"); and "stop",
           the number of its last point plus one;
         - "axes": coordinates of the points on the principal axes, packed;
@@ -110,6 +110,7 @@ def build_map(
     return {
         "folder": data.folder,
         "n_points": len(points),
+        "n_places": len(np.unique(axes.astype(np.float32), axis=0)),
         "clusters": _drawn(data, clusters, kept),
         "axes": [_pack(axis) for axis in axes.T],
         "columns": {name: _pack(column[points]) for name, column in columns.items()},

@@ -1118,6 +1118,23 @@ def test_lasso_zoom_and_pan(tmp_path):
     assert found["zoomed"] == np.sum(inside) < 68
 
 
+def test_points_at_one_place_are_drawn_side_by_side(tmp_path):
+    steps = """
+      found.said = $("map").querySelector("p").textContent;
+      found.places = ["003", "005", "009", "020"].map((name) => placeOf(`folder/${name},`, 2));
+    """
+    points = np.random.default_rng(2).uniform(size=(68, 2)).astype(np.float32)
+    found = run(tmp_path, labeled(sources=sources(), points=points), steps)
+    assert "side by side" not in found["said"]
+    points[[5, 9]] = points[3]
+    found = run(tmp_path, labeled(sources=sources(), points=points), steps)
+    assert "Several photos at one place are drawn side by side." in found["said"]
+    *same, other = np.array(found["places"])
+    apart = [np.linalg.norm(one - two) for i, one in enumerate(same) for two in same[:i]]
+    assert 2 < min(apart) <= max(apart) < 40, "each is found under the mouse"
+    assert np.linalg.norm(same - other, axis=1).min() > 40
+
+
 def test_find_lists_its_hits_and_names_of_groups(tmp_path):
     steps = """
       const find = (text) => {

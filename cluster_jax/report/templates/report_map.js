@@ -6,6 +6,7 @@ const ranges = axes.map((axis) => axis.reduce(([a, b], x) => [Math.min(a, x), Ma
 const isDense = map.n_points > 5000; // then points are small squares
 const radius = isDense ? 1.5 : map.n_points > 800 ? 2.5 : 3.5;
 const [NAMED_ON_MAP, FACE] = [60, 34]; // groups; pixels of the picture of one
+const MOST_ASIDE = 14; // pixels between a point and its place
 let zoom = 1; // how much larger than its frame, which scrolls, the map is
 let lasso = null; // the corners of a lasso while it is drawn
 let pending = 0;
@@ -25,10 +26,31 @@ function projection() {
   return ([x, y]) => [left + scale * (x - middle[0]), top - scale * (y - middle[1])];
 }
 
+// How far each point is drawn from its place, in pixels: those at one place lie side by side in a spiral.
+function asides() {
+  const at = new Map();
+  for (const point of map.n_places < map.n_points ? everyPoint : []) {
+    const place = `${axes[0][point]} ${axes[1][point]}`;
+    if (at.has(place)) at.get(place).push(point);
+    else at.set(place, [point]);
+  }
+  const result = new Array(map.n_points).fill([0, 0]);
+  for (const points of at.values()) {
+    const gap = Math.min(2 * radius, MOST_ASIDE / Math.sqrt(points.length));
+    points.forEach((point, i) => { result[point] = [gap * Math.sqrt(i) * Math.cos(2.4 * i), gap * Math.sqrt(i) * Math.sin(2.4 * i)]; });
+  }
+  return result;
+}
+
+const aside = asides();
+
 // Where all points are now: the last change may not have been drawn yet.
 function placesOfPoints() {
   const place = projection();
-  return everyPoint.map((point) => place([axes[0][point], axes[1][point]]));
+  return everyPoint.map((point) => {
+    const [x, y] = place([axes[0][point], axes[1][point]]);
+    return [x + aside[point][0], y + aside[point][1]];
+  });
 }
 
 // Those of outliers are hollow; where some are selected, the others are pale.

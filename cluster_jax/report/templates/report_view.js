@@ -180,7 +180,7 @@ on("find", "keydown", (event) => {
 });
 
 startMap();
-await loadPictures();
+const pictures = loadPictures();
 recall();
 if (tree) drawTree();
 for (const list of document.querySelectorAll("[data-points]")) fillList(list, pointsOf(list.dataset.points.split(",").map(Number)));
@@ -188,3 +188,5 @@ if (copies.length) fillList(element("duplicate-groups"), copies.map((_, set) => 
 if (doubtful.length) fillList(element("doubts"), [...askedWith.keys()], doubtItem);
 document.body.dataset.ready = "true";
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+await pictures;
+redraw();
