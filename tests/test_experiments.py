@@ -22,6 +22,7 @@ from experiments.benchmark import __main__ as benchmark
 from experiments.benchmark import evaluation, step, topology
 from experiments.number_of_clusters import __main__ as numbers
 from experiments.number_of_clusters import generate, many
+from experiments.real import __main__ as real
 from experiments.tutorials import __main__ as tutorials
 from tests.rows import every_row
 
@@ -116,6 +117,157 @@ def test_figures_of_found_numbers_and_of_peers_are_those_of_the_results():
         k = "" if line["method"].endswith("given") else f"; {line['k']}"
         (row,) = re.findall(rf"^\| {re.escape(line['method'])} \|.*", measured, flags=re.M)
         assert f" {line['acc']:.3f}{k} |" in row
+
+
+def _words(name):
+    """The words of a page, without the ends of its lines."""
+    return " ".join((ROOT / name).read_text().split())
+
+
+def _third_view(trained, value):
+    """What a third view adds to SimCLR over the seeds that both have, and its standard error."""
+    each = {(one.row, one.seed): value(one) for one in trained}
+    said = []
+    for view in ("SGHMC", "noise", "augmentation"):
+        rows = (each.get((name, seed)) for seed in range(5) for name in _rows_of(view))
+        pairs = [pair for pair in zip(rows, rows, strict=True) if None not in pair]
+        gaps = np.array([with_view - without for with_view, without in pairs])
+        said.append(f"{gaps.mean():.1f} ± {gaps.std(ddof=1) / len(gaps) ** 0.5:.1f}")
+    return "{}, {} and {}".format(*said)
+
+
+def _rows_of(view):
+    return f"SimCLR + NRCC, {view}", "SimCLR"
+
+
+def test_sentences_on_usps_are_of_the_results():
+    readme, trained = _words("README.md"), [*real.finished("usps", registry.stored())]
+    found = {(x["row"], x["seed"]): x for x in _stored("real/found.jsonl")}
+    rows = {row: [x for (name, _), x in found.items() if name == row] for row, _ in found}
+    own = {name: rows.pop(name) for name in ("NCC", "BYOL", "CueCo")}
+    means = {name: np.mean([x["map"] for x in each]) for name, each in rows.items()}
+    assert all(f"{np.mean([x['map'] for x in each]):.1f} ({name})" in readme
+               for name, each in own.items())  # fmt: skip
+    assert f"{min(means.values()):.1f} to {max(means.values()):.1f}, three seeds" in readme
+    numbers = [[x["clusters"] for each in some.values() for x in each] for some in (own, rows)]
+    assert f"found {min(numbers[0])} to {max(numbers[0])} clusters in them" in readme
+    accuracies = ", ".join(f"{np.mean([x['tree'] for x in each]):.1f}" for each in own.values())
+    assert f"(ACC {accuracies}), {min(numbers[1])} to {max(numbers[1])} in the others" in readme
+    assert {x["commit"][:8] for x in found.values() if x["commit"][:8] not in readme} == set()
+    for change in (
+        _third_view(trained, lambda one: 100 * one.line["metrics"]["kmeans"]["acc"]),
+        _third_view(trained, lambda one: 100 * one.line["metrics"]["gridshift"]["acc"]),
+        _third_view(trained, lambda one: found.get((one.row, one.seed), {}).get("map")),
+    ):
+        assert change in readme
+    cueco = [
+        x.line["metrics"] for x in real.finished("mnist", registry.stored()) if x.row == "CueCo"
+    ]
+    for name in ("kmeans", "gridshift"):
+        assert tables.mean([100 * x[name]["acc"] for x in cueco], 1) in readme
+
+
+def test_the_table_of_the_sampled_view_is_of_the_results():
+    """Of runs whose results are here; the others are lines of the log."""
+    page, readme = _words("experiments/README.md"), _words("README.md")
+    for group, name, digits in (("real", "usps", "config"), ("digits", "methods", "config")):
+        for clusters in ("kmeans", "gridshift") if group == "digits" else ("kmeans",):
+            scores = {}
+            for cell in registry.cells(registry.find(group, name), digits):
+                lines = [
+                    registry.stored().find(cell.run._replace(seed=i)._asdict()) for i in range(5)
+                ]
+                found = [line["metrics"][clusters]["acc"] for line in lines if "metrics" in line]
+                scores[cell.row.name] = found
+            own = [scores[x] for x in ("SimCLR", *(_rows_of(v)[0] for v in
+                   ("augmentation", "noise", "SGHMC")))]  # fmt: skip
+            spread = [tables.mean(x, 3) for x in own]
+            alone = [f"{np.mean(x):.3f}" for x in own]
+            assert any(f"| {' | '.join(cells)} |" in page for cells in (spread, alone))
+            if (group, clusters) == ("digits", "kmeans"):
+                gains = [100 * (np.mean(x) - np.mean(own[0])) for x in own[1:]]
+                assert f"they add {min(gains):.1f} to {max(gains):.1f} points of ACC" in readme
+
+
+def test_what_is_said_of_probabilities_and_of_clear_answers_is_of_the_results():
+    readme, measured = _words("README.md"), _words("experiments/README.md")
+    cells = re.findall(r"^\| (\w+), new rows \| .*? \| ([\d.]+) \| ([\d.]+) \|$",
+                       (registry.FOLDER / "number_of_clusters/probabilities.md").read_text(),
+                       flags=re.M)  # fmt: skip
+    assert len(cells) == 10
+    for number, (name, mean, right) in enumerate(cells):
+        if name == "tiny95_lite2" or number % 5 in (1, 3, 4):
+            assert re.search(rf"{mean} \({100 * float(right):.0f}( % right)?\)", readme), name
+    shares = [right for *_, right in cells[4::5]]
+    assert f"{shares[0]} are of the class" in measured
+    assert f"and {shares[1]} on CIFAR-100" in measured
+    draws = [
+        x for x in _stored("number_of_clusters/results.jsonl")
+        if (x["list"], x["method"]) == ("photos, Lite2", "SmoothTree")
+    ]  # fmt: skip
+    classes = [x["true"] for x in draws]
+    assert f"{len(draws)} draws of {min(classes)} to {max(classes)} classes" in readme
+    assert {x["verdict"] for x in draws} == {"unclear"}
+    assert np.mean(np.array(classes) <= 12) > 1 / 2
+    first = [x for x in _stored("peers.jsonl") if x["set"] != "tiny95_lite2"]
+    means = [
+        np.mean([x["acc"] for x in first if x["method"] == m]) for m in ("Leiden", "SmoothTree")
+    ]
+    assert "Leiden's mean ACC is {:.3f}, ours {:.3f}".format(*means) in measured
+
+
+def test_the_table_of_found_numbers_is_of_the_results():
+    measured, lines = _words("experiments/README.md"), _stored("number_of_clusters/results.jsonl")
+    for title, method in (
+        ("`SmoothTree`, what `cluster` does", "SmoothTree"),
+        ("UMAP + HDBSCAN (min_cluster_size n/100)", "UMAP + HDBSCAN n/100"),
+        ("k-means, k by silhouette", "k-means, silhouette"),
+    ):
+        cells = []
+        for name in ("photos, Lite2", "low-dimensional", "real"):
+            own = [x for x in lines if (x["list"], x["method"]) == (name, method)]
+            exact = np.mean([x["k"] == x["true"] for x in own])
+            cells.append(f"{np.mean([x['ari'] for x in own]):.3f}, {exact:.2f}")
+        assert f"| {title} | {' | '.join(cells)} |" in measured
+
+
+def test_speeds_are_those_of_the_files():
+    """And so are their commits, and the rates of networks in the guide."""
+
+    def benchmark_of(name):
+        return json.loads((registry.FOLDER / f"benchmark/{name}.json").read_text())
+
+    measured, guide = _words("experiments/README.md"), _words("experiments/guide/photos.md")
+    files = {name: benchmark_of(name) for name in ("embed", "gridshift", "kmeans", "pods")}
+    assert {x["provenance"]["commit"][:8] in measured for x in files.values()} == {True}
+    rates = {k: v["median"] for k, v in files["embed"]["figures"]["images_per_second"].items()}
+    ratio = {k: v["median"] for k, v in files["embed"]["figures"]["ratio"].items()}
+    lite2, torch, onnx = rates["efficientnet_lite2"], "torch", "onnxruntime"
+    torch, onnx = (ratio[f"efficientnet_lite2, {peer}"] for peer in (torch, onnx))
+    assert f"{lite2:.0f}: {torch:.2f} times PyTorch, {onnx:.2f} times ONNX Runtime" in measured
+    for network, digits in (
+        ("efficientnet_lite2", 0), ("vit_small_patch14", 0), ("vit_base_patch16_siglip", 1),
+        ("vit_base_patch32_clip", 0), ("vit_base_patch16", 1), ("resnet50", 0),
+    ):  # fmt: skip
+        assert f"| 224 | {rates[network]:.{digits}f} |" in guide
+    seconds = {k: v["median"] for k, v in files["gridshift"]["figures"]["seconds"].items()}
+    assert f"{seconds['1000000']:.3f} s for 1e6 points" in measured
+    assert f"{seconds['10000000']:.2f} s for 1e7" in measured
+    times = [files["kmeans"]["figures"][k]["time_ratio"] for k in ("k10", "k1000")]
+    assert "{:.2f} at K = 10, {:.2f} at K = 1000".format(*times) in measured
+    plan = files["pods"]["figures"]["nrcc_imagenet v5e:4x4"]
+    latency, memory = (1000 * plan["seconds"][name] for name in ("latency", "memory"))
+    reduces = plan["merged"]["all-reduce"][0]
+    assert f"16 chips: {plan['memory_gb']:.1f} of 16 GB a chip, {reduces} merged" in measured
+    assert f"latency {latency:.1f} ms beside {memory:.0f} ms of memory" in measured
+    steps = benchmark_of("gpu")["steps"]["images_per_second"]
+    own = [steps[x] for x in ("byol with flips alone", "byol + nrcc", "nrcc_cifar10")]
+    rates = "{:,.0f}, {:,.0f} and {:,.0f}, after".format(*(x["median"] for x in own))
+    first = "of {:.0f}, {:.0f} and {:.0f} s".format(*(x["first_step_seconds"] for x in own))
+    assert rates in measured
+    assert first in measured
+    readme = _words("README.md")
+    assert f"{own[1]['median']:,.0f} images/s of BYOL + NRCC after a first step of 103 s" in readme
 
 
 def test_pages_of_an_earlier_version_say_so():
