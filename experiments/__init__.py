@@ -15,7 +15,7 @@ COMMANDS = (
     "experiments.tutorials",
 )
 # Scripts, which print what they do.
-_SCRIPTS = ("experiments.benchmark._", "experiments.tutorials.")
+_SCRIPTS = ("experiments.benchmark._torch_byol", "experiments.tutorials.")
 
 
 def _check_command() -> None:

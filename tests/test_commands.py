@@ -451,7 +451,7 @@ def test_no_command_is_passed_over():
 
 # Languages of the fenced blocks: `bash` is executed above and `python` below or in the test of its
 # page. `text` of a tutorial is what its script prints (test_tutorials.py), that of updates.md an
-# update of test_readme.py; the picture of `mermaid` is that of test_architecture.py.
+# update in test_readme.py; the picture of `mermaid` is that of test_architecture.py.
 def test_every_block_is_of_a_known_language():
     for page in PAGES:
         found = re.findall(r"^ *(?:```|~~~)(.*)$", page.read_text(), flags=re.M)

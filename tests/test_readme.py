@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-from cluster_jax.cli import app, cluster
+from cluster_jax.cli import app, cluster, images, update
 from cluster_jax.core.config import config_names
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -79,6 +79,36 @@ def test_photos(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out == output
     assert (tmp_path / "report.html").stat().st_size
     assert len(set(names["new_labels"])) >= 8  # one photo of each of ten classes
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_device", "optimized")
+def test_the_update_of_the_guide(tmp_path, monkeypatch, capsys):
+    """Of Tiny-ImageNet: 30 photos of each of five classes, then 6 more, and 15 of a sixth."""
+    data = os.environ.get("CLUSTER_JAX_TEST_DATA")
+    if data is None:
+        pytest.skip("CLUSTER_JAX_TEST_DATA is not set to a folder of images")
+    (tmp_path / "photos").mkdir()
+
+    def take(*kinds, rows):
+        for kind in kinds:
+            folder = pathlib.Path(data, "images", "tiny_imagenet10", kind)
+            for file in sorted(folder.iterdir())[rows]:
+                shutil.copy(file, tmp_path / "photos" / f"{kind}_{file.name}")
+
+    monkeypatch.chdir(tmp_path)
+    five = ("bullfrog", "goldfish", "african_elephant", "king_penguin", "golden_retriever")
+    take(*five, rows=slice(30))
+    images.main(["photos", "--workdir=run", "--report=no"])
+    take(*five, rows=slice(30, 36))
+    take("persian_cat", rows=slice(15))
+    capsys.readouterr()
+    update.main(["--workdir=run", "--report=no"])
+    (shown,) = re.findall(
+        r"^```text\n(.*?)^```$", (ROOT / "experiments/guide/updates.md").read_text(), re.M | re.S
+    )
+    said = capsys.readouterr()
+    assert shown in said.out + said.err
 
 
 def test_a_loss_in_a_loop_of_ones_own(keys):

@@ -2,9 +2,10 @@
 
 One section a paper, one test an equation, in the order of the papers; read it beside them from top
 to bottom. NRCC prints gradients; of every other loss the gradient follows from the printed
-definition. All are written in NumPy, with the papers' symbols. Where a paper misprints an equation,
-a test has it as it is printed and says how far it is from the gradient: |printed - gradient| /
-|gradient|, over all rows.
+definition, and of the totals, NCC (9), CueCo (6) and NCL (16), the gradient of the method is the
+sum of those of its terms. All are written in NumPy, with the papers' symbols. Where a paper
+misprints an equation, a test has it as it is printed and says how far it is from the gradient:
+|printed - gradient| / |gradient|, over all rows.
 
 The papers' gradients are those at unit rows taken as free vectors. The losses scale rows to length
 one themselves, so `at_rows` takes a closed form through that. Every batch has `N` images, views of
