@@ -101,8 +101,8 @@ def is_of_rows(args: argparse.Namespace, title: str, images: str | None) -> bool
     from cluster_jax.runs import workdir as workdirs
 
     for name in ("array", "ids", "add"):
-        if (value := getattr(args, name, None)) and args.features is None:
-            raise InputError(f"--{name} must come with --features; got {value!r} alone")
+        if getattr(args, name, None) and args.features is None:
+            raise InputError(f"--{name} must come with --features; got no --features")
     is_of_rows = workdirs.is_of_embeddings(workdirs.of_run(args.workdir))
     if is_of_rows and images:
         must = f"--features must be given in place of {title} for a run of embeddings"

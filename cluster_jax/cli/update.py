@@ -46,12 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
         flags = _parser().parse_args(arguments)
-        change = flags.photos or flags.features or flags.refit or flags.gone or flags.exclude
-        if flags.undo and (change or flags.n_clusters):
-            got = change or flags.n_clusters
-            raise InputError(f"--undo must be given alone; got {got} beside it")
-        if flags.n_clusters is not None and change:
-            raise InputError(f"--n-clusters must be given alone; got {change} beside it")
+        changes = {"PHOTOS": flags.photos, "--features": flags.features, "--refit": flags.refit}
+        changes |= {"--gone": flags.gone, "--exclude": flags.exclude}
+        alone = {"--undo": flags.undo, "--n-clusters": flags.n_clusters is not None}
+        given = [name for name, value in {**alone, **changes}.items() if value]
+        if given[1:] and given[0] in alone:
+            raise InputError(f"{given[0]} must be given alone; got {given[1]} beside it")
         checks.local(flags.workdir)
         of_photos = [*flags.photos, *flags.gone, *flags.exclude]
         of_rows = is_of_rows(flags, "PHOTOS", " ".join(of_photos))

@@ -150,11 +150,14 @@ def _read_columns(
     index = columns.index(table.schema)
     is_given = ids is not None
     ids = ids or next((title for title in titles if title.lower() == "id"), None)
-    of_run = {f"the column {title} of the run": title for title in wanted or ()}
     listed = short(", ".join(titles))
-    for what, title in {"--ids": ids, "--array": array, **of_run}.items():
+    for what, title in {"--ids": ids, "--array": array}.items():
         if title is not None and title not in titles:
-            raise InputError(f"{what} must be a column of {file}, {listed}; got {short(title)}")
+            must = f"{what} must be a column of {file}, which has {listed}"
+            raise InputError(f"{must}; got {short(title)}")
+    if missing := [title for title in wanted or () if title not in titles]:
+        must = f"{file} must have the column {short(missing[0])}, as the run has"
+        raise InputError(f"{must}; got the columns {listed}")
     if ids is None and len(index) == 1 and columns.has_name(index[0]):
         ids = index[0] if columns.are_ids(table[index[0]]) else None
     none = {ids, *index} - set(asked)

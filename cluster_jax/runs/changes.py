@@ -187,18 +187,17 @@ def lost(before: Run, run: Run) -> str:
     decided = before.columns["decided"][was] & ~run.columns["decided"][now]
     ended = set(before.labels[was].tolist()) - set(run.labels[now].tolist())
     names = [before.named[cluster] for cluster in sorted(ended & before.named.keys())]
-    parts = []
-    if count := int(decided.sum()):
-        parts.append(f"what you had decided about {counted(count, noun)}")
-    parts += [f"the {group} {name!r}" for name in names[:_TOLD]]
+    parts = [f"the {group} {name!r}" for name in names[:_TOLD]]
     if more := len(names[_TOLD:]):
         parts.append(f"{counted(more, group)} more that you had named")
     if count := len((ended & before.held) - before.named.keys()):
-        parts.append(f"{counted(count, group)} that you had made or merged")
+        parts.append(f"{counted(count, group)} that you had made, merged or divided")
+    if count := int(decided.sum()):
+        parts.append(f"what you had decided about {counted(count, noun)}")
     if not parts:
         return ""
     *first, last = parts
-    listed = f"{', '.join(first)} and {last}" if first else last
+    listed = f"{', '.join(first)}, and {last}" if first else last
     return f"This no longer holds: {listed}."
 
 

@@ -101,7 +101,8 @@ def correct(
             run = _apply(run, said)
         if names:
             there = set(np.unique(run.labels).tolist())
-            run = corrections.corrected(run, {"names": names})
+            with checks.named({"names must name clusters": f"--name must name {run.words[1]}s"}):
+                run = corrections.corrected(run, {"names": names})
             if empty := [key for key in names if int(key) not in there]:
                 must = f"--name must name a {run.words[1]} that has {run.words[0]}s"
                 raise InputError(f"{must}; got {empty[0]}, which has none now")

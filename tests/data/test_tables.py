@@ -118,9 +118,13 @@ def test_a_parquet_file_that_is_cut(put, tmp_path):
     two = put({"u": [[1.0]], "v": [[2.0]]}, "y.parquet")
     with pytest.raises(InputError, match=r"--array must name one of the vectors of .*, u, v"):
         tables.read_rows(two)
-    with pytest.raises(InputError, match=r"--array must be a column of .*, u, v; got w"):
+    with pytest.raises(
+        InputError, match=r"--array must be a column of .*y.parquet, which has u, v; got w"
+    ):
         tables.read_rows(two, "w")
-    with pytest.raises(InputError, match=r"column w of the run must be a column of .*; got w"):
+    with pytest.raises(
+        InputError, match=r"must have the column w, as the run has; got the .* u, v"
+    ):
         tables.read_rows(two, earlier=tables.Table(None, columns=("w",)))
 
 

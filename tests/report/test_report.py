@@ -220,10 +220,10 @@ def test_what_changed(make_page):
     entries = section.findall(".//h3/..")
     group = data.group.capitalize()
     assert [text(entry.find("h3")) for entry in entries] == [
-        f"Cats is new (3 {data.noun}s)",
+        f"cats is new (3 {data.noun}s)",
         f"{group} 4 split: 13 {data.noun}s of it now in {group} 0 and cats",
         f"{group} 8 merged into {group} 4 (2 {data.noun}s)",
-        f"Old dogs disappeared: none of its {data.noun}s is left",
+        f"old dogs disappeared: none of its {data.noun}s is left",
         f"{group} 0 has 2 new {data.noun}s",
         f"{group} 0 lost 2 {data.noun}s",
     ]

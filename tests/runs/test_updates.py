@@ -100,12 +100,15 @@ def test_two_updates_at_once(run):
     [
         (["--workdir=nowhere"], "which does not exist"),
         (["--workdir={run}", "photos"], "--features must be given in place of PHOTOS"),
-        (["--workdir={run}", "--undo", "--refit"], "--undo must be given alone; got True"),
+        (
+            ["--workdir={run}", "--undo", "--refit"],
+            "--undo must be given alone; got --refit beside it",
+        ),
         (["--workdir={run}", "--undo"], "must have an update or corrections to take back"),
         (["--workdir={run}", "--array=x"], "--array must come with --features"),
         (["--workdir={run}", "--features={wide}", "--array=x"], "--array must name an array of"),
         (["--workdir={run}"], "--features must be the file with all rows"),
-        (["--workdir={run}", "--add"], "--add must come with --features; got True alone"),
+        (["--workdir={run}", "--add"], "--add must come with --features; got no --features"),
         (["--workdir={run}", "--features={wide}"], "must have 8 columns like the embeddings"),
         (["--workdir=gs://bucket/run", "--undo"], "must be a file or folder of this"),
     ],
@@ -168,7 +171,7 @@ def test_rows_with_ids_are_known_by_them(named, tmp_path, capsys, refused):
     np.save("n.npy", rows(40))
     for file, message in (
         ("--features=n.npy", "say by --ids which column or array has the ids, or for .npy which"),
-        (named("no.parquet", [71], None), "must be a column of no.parquet"),
+        (named("no.parquet", [71], None), "no.parquet, which has"),
         (named("q.parquet", [71, 72], ["q"] * 2), "must be distinct; got 'q'"),
     ):
         assert message in refused(update.main, "--workdir=out", file)
