@@ -129,7 +129,7 @@ class ByTree:
         Raises:
             InputError: the new rows are not finite.
         """
-        ids, leaves, centers, around = self._own if labels is None else self._groups(labels)
+        ids, leaves, centers, around = self._own if labels is None else self.groups(labels)
         places = membership.of_new_rows(self.smoother, leaves, around, x)
         distances = arrays.distances_to_centers(self.smoother.project(x), centers, places.labels)
         is_in = self.smoother.has_direction(x)
@@ -144,7 +144,7 @@ class ByTree:
         that of -1. A row of zeros has probabilities like any other. Unlike `place`, this does not
         check that the rows are finite.
         """
-        ids, _, _, around = self._own if labels is None else self._groups(labels)
+        ids, _, _, around = self._own if labels is None else self.groups(labels)
         every = np.unique(self.labels if labels is None else labels)
         result = np.zeros((len(x), len(every)))
         result[:, np.searchsorted(every, ids)] = membership.probabilities(self.smoother, around, x)
@@ -152,11 +152,11 @@ class ByTree:
 
     @functools.cached_property
     def _own(self) -> tuple[NDArray, NDArray, NDArray, sparse.csr_array]:
-        """The result of `_groups` for the labels that were found."""
-        return self._groups(self.labels)
+        """The result of `groups` for the labels that were found."""
+        return self.groups(self.labels)
 
-    def _groups(self, labels: NDArray) -> tuple[NDArray, NDArray, NDArray, sparse.csr_array]:
-        """Returns what `place` needs of the labels int `[n]` of the training rows.
+    def groups(self, labels: NDArray) -> tuple[NDArray, NDArray, NDArray, sparse.csr_array]:
+        """Returns the clusters of labels int `[n]` of the training rows, as `place` needs them.
 
         Returns:
             The k distinct labels of the leaves, as of `coded`; int `[m]`, the index of each leaf's

@@ -51,7 +51,8 @@ def evaluate(
 
     Args:
         embedding: `{"backbone": [n, d], "projection": [n, e]}`; has `config.features`.
-        clustering: the clusters by `config.method`, see `clusters.find`.
+        clustering: the clusters by `config.method`, see `clusters.find`, with the metrics of the
+            clusters that are shown, see `runs.measured.scores`.
         true_labels: int32 `[n]`, or None.
         config: the section `eval`.
         seed: random seed of k-means and the linear probe.

@@ -11,52 +11,90 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import gridshift, membership, placing
+from cluster_jax.clustering import gridshift, membership
 from cluster_jax.clustering import tree as trees
 from cluster_jax.clustering.base import CLEAR, NO_CLUSTER
-from cluster_jax.clustering.placing import ByTree
+from cluster_jax.clustering.placing import ByCenters, ByTree
 from cluster_jax.core import arrays, io
 from cluster_jax.evaluation import clusters
-from cluster_jax.evaluation.clusters import MIN_CLUSTER_ROWS, SILHOUETTE_ROWS
+from cluster_jax.evaluation.options import CLUSTERINGS
 from cluster_jax.metrics.silhouette import silhouette
 from cluster_jax.report import duplicates, report
 from cluster_jax.runs.run import Run
 
+# Size of the random sample of rows on which the silhouette is computed.
+SILHOUETTE_ROWS = 4_000
+# Smallest cluster of SmoothTree that counts; the rows of smaller clusters are outliers.
+MIN_CLUSTER_ROWS = 5
 
-def described(run: Run) -> Run:
+
+def described(run: Run, x: NDArray | None = None) -> Run:
     """Returns a run whose distances, outliers, probabilities and tree are those of its clusters.
 
-    Rows whose cluster a person has decided have probability 1 and are no outliers. A run without
-    probabilities gets none. A name has no effect.
+    Rows whose cluster a person has decided have probability 1 and are no outliers. Only the
+    clusters of a `SmoothTree` have probabilities. A name has no effect.
+
+    Args:
+        run: the run.
+        x: float `[m, d]`, the rows that are described, where the run does not store them. None
+            without them: distances are those of their micro-clusters then.
     """
     rows = run.rows
-    x = run.likeness
-    labels = run.labels[rows]
-    decided = run.columns["decided"][rows]
-    codes = np.unique(labels, return_inverse=True)[1]
-    means = arrays.cluster_means(x, codes)
     run = dataclasses.replace(
         run,
-        distances=arrays.distances_to_centers(x, means, codes).astype(np.float32),
-        outliers=_outliers(run, rows),
+        distances=_distances(run, x),
+        outliers=_are_outliers(run)[rows],
         linkage=_linkage(run),
     )
-    if not isinstance(run.placer, ByTree):
-        return dataclasses.replace(run, probabilities=None)
-    ids, leaves = placing.coded(run.labels[run.placer.sample])
-    around = membership.shares(run.placer.smoother, leaves)
-    sure = membership.of_known_rows(ids, labels, around[run.placer.leaves[rows]])
-    shares = None
-    if run.shares is not None:
-        of_all = membership.of_known_rows(ids, run.labels, around[run.placer.leaves])
-        shares = np.where(run.columns["decided"], 1.0, of_all.probabilities).astype(np.float32)
+    placer = run.placer
+    if not isinstance(placer, ByTree):
+        return dataclasses.replace(
+            run, shares=None, probabilities=None, second_labels=None, second_probabilities=None
+        )
+    placed = run.rows_of_placer
+    ids, _, _, around = placer.groups(run.labels[placed])
+    sure = membership.of_known_rows(ids, run.labels[placed], around[placer.leaves])
+    is_decided = run.columns["decided"][placed]
+    described = np.searchsorted(placed, rows)
+    probabilities = np.where(is_decided, 1.0, sure.probabilities)
     return dataclasses.replace(
         run,
-        shares=shares,
-        probabilities=np.where(decided, 1.0, sure.probabilities),
-        second_labels=np.where(decided, NO_CLUSTER, sure.second_labels),
-        second_probabilities=np.where(decided, 0.0, sure.second_probabilities),
+        shares=None if run.store is not None else probabilities,
+        probabilities=probabilities[described],
+        second_labels=np.where(is_decided, NO_CLUSTER, sure.second_labels)[described],
+        second_probabilities=np.where(is_decided, 0.0, sure.second_probabilities)[described],
     )
+
+
+def _distances(run: Run, x: NDArray | None) -> NDArray:
+    """Returns the distances of the m rows to the centers of their clusters, float32 `[m]`.
+
+    As of new rows, see `place.place`: the center is the mean of the cluster, of the leaves of a
+    tree; it is that of k-means while its clusters are shown. With the cosine, k-means measures
+    1 - cosine. For the arguments see `described`.
+    """
+    placer = run.placer
+    labels = run.labels[run.rows]
+    ids, codes = np.unique(labels, return_inverse=True)
+    rows = run.likeness
+    if x is not None and isinstance(placer, ByTree):
+        rows = placer.smoother.project(x)
+    centers = arrays.cluster_means(rows, codes)
+    if isinstance(placer, ByTree):
+        known, _, of_leaves, _ = placer.groups(run.labels[run.rows_of_placer])
+        place = {label: i for i, label in enumerate(known.tolist())}
+        for code, label in enumerate(ids.tolist()):
+            # A person may have left a cluster to nothing but copies.
+            if label != NO_CLUSTER and label in place:
+                centers[code] = of_leaves[place[label]]
+    if isinstance(placer, ByCenters):
+        if np.array_equal(labels, placer.labels):
+            centers = placer.centers[ids]
+        if placer.voters.metric == "cosine":  # Half the squared distance of unit rows.
+            directions = arrays.normalize_rows(centers)
+            halves = arrays.distances_to_centers(rows, directions, codes) ** 2 / 2
+            return halves.astype(np.float32)
+    return arrays.distances_to_centers(rows, centers, codes).astype(np.float32)
 
 
 def _linkage(run: Run) -> NDArray:
@@ -67,7 +105,7 @@ def _linkage(run: Run) -> NDArray:
     """
     placer = run.placer
     if run.tree is not None and isinstance(placer, ByTree) and run.is_of_fit:
-        leaves = run.labels[placer.sample]
+        leaves = run.labels[run.rows_of_placer][placer.sample]
         return trees.cluster_linkage(run.tree, np.unique(leaves, return_inverse=True)[1])
     labels = run.labels[run.rows]
     features = run.features if run.store is not None else run.likeness
@@ -75,22 +113,28 @@ def _linkage(run: Run) -> NDArray:
     return trees.linkage_of_means(features[is_in], labels[is_in])
 
 
-def _outliers(run: Run, rows: NDArray) -> NDArray:
-    """Returns which of these rows, int `[l]`, are in clusters too small to count, bool `[l]`.
+def _are_outliers(run: Run) -> NDArray:
+    """Returns which of the n rows are in clusters too small to count, bool `[n]`.
 
-    No cluster is too small if the number of clusters was given, as that of novel classes.
+    No cluster is too small if the number of clusters was given, as that of novel classes; but a row
+    that a module of the user's own has put into no cluster is alone, see `custom.fit`. Where a
+    sample was clustered, its rows alone are counted.
     """
-    labels = run.labels[rows]
-    is_in = labels != NO_CLUSTER
-    ids, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
-    counted = sizes[ids != NO_CLUSTER]
+    labels = run.labels
+    ids, codes = np.unique(labels, return_inverse=True)
+    rows = np.arange(len(labels))
+    if run.method != "tree" and (most := run.fit.get("rows_clustered")) is not None:
+        rows = run.rows[clusters.sampled(len(run.rows), most, run.config["seed"])]
+    sizes = np.bincount(codes[rows], minlength=len(ids))
+    counted = sizes[(ids != NO_CLUSTER) & (sizes > 0)]
+    is_custom = run.method not in CLUSTERINGS
     is_given = run.options.n_clusters is not None or run.known_classes is not None
-    if is_given or not len(counted):
-        return np.zeros(len(rows), bool)
-    least = min(MIN_CLUSTER_ROWS, counted.max())
+    if not len(counted) or (is_given and not is_custom):
+        return np.zeros(len(labels), bool)
+    least = min(2 if is_given else MIN_CLUSTER_ROWS, counted.max())
     if run.method == "gridshift":
         least = gridshift.min_cluster_size(counted)
-    return (sizes < least)[codes] & is_in & ~run.columns["decided"][rows]
+    return (sizes < least)[codes] & (labels != NO_CLUSTER) & ~run.columns["decided"]
 
 
 def scores(run: Run, x: NDArray | None = None) -> dict[str, Any]:
@@ -119,9 +163,7 @@ def scores(run: Run, x: NDArray | None = None) -> dict[str, Any]:
         metrics["verdict"] = None
     metrics |= _agreement(truth, every)
     if run.method != "kmeans":
-        is_out = run.outliers
-        if len(is_out) != len(every):  # A sample of the rows is described.
-            is_out = _outliers(run, np.arange(len(every)))
+        is_out = _are_outliers(run)[scored]
         small = np.setdiff1d(every[is_out], every[~is_out])
         metrics["n_large"] = metrics["n_clusters"] - len(small)
         metrics["outliers"] = int(is_out.sum())
@@ -165,23 +207,14 @@ def measured(run: Run, x: NDArray | None = None) -> Run:
         metrics["discovery"] = _discovery(run, metrics["discovery"])
     provenance = dict(results["provenance"])
     if run.known_classes is None:
-        provenance["number_of_clusters"] = _origins(run, provenance)
+        origins = provenance.get("number_of_clusters", {})
+        provenance["number_of_clusters"] = {**origins, run.method: run.origin}
     results |= {"metrics": metrics, "provenance": provenance}
     if run.is_of_images:
         results["doubtful_images"] = count_doubtful(run)
         repeated = run.duplicates
         results["duplicates"] = None if repeated is None else duplicates.counts(repeated)
     return dataclasses.replace(run, results=io.plain(results))
-
-
-def _origins(run: Run, provenance: Mapping[str, Any]) -> dict[str, str]:
-    """Returns where the numbers of clusters are from, by method, see `summary.score_rows`."""
-    origin = "found" if run.options.n_clusters is None else "given"
-    if run.is_corrected:
-        origin = "corrected"
-    elif not run.is_of_fit:
-        origin = "kept"
-    return {**provenance.get("number_of_clusters", {}), run.method: origin}
 
 
 def _discovery(run: Run, metrics: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,10 +24,6 @@ from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.runs import measured
 from cluster_jax.runs.run import COLUMNS, Run
 
-# What `fit` of a run keeps of the metrics of a clustering: not what `measured` counts.
-_COUNTED = ("n_large", "outliers")
-
-
 Numbers = Literal["kept", "refit", "other"]
 
 
@@ -122,8 +118,6 @@ def next_state(
     born = {event.id for event in state.events if event.kind == stable_ids.EMERGED}
     had = before.labels
     stayed = had[old[old < len(had)]]
-    fit = {name: value for name, value in clustering.metrics.items() if name not in _COUNTED}
-    is_same = np.array_equal(found, state.ids)
     after = dataclasses.replace(
         after,
         columns=columns,
@@ -132,43 +126,16 @@ def next_state(
         next_label=state.next_id,
         updates=state.updates,
         events=stable_ids.events(stayed, columns["label"], born, had=had) if len(had) else (),
-        fit={**fit, "is_shown": is_same or _are_same(found, state.ids)},
+        fit={**clustering.metrics, "is_shown": _are_same(found, state.ids)},
         tree=None if clustering.tree is None else clustering.tree.linkage,
+        points=clustering.points.astype(np.float32) if clustering.points.size else None,
     )
-    return _with_clusters(after, x, clustering, is_found=is_same and not decided.any())
-
-
-def _with_clusters(run: Run, x: Rows, clustering: Clustering, *, is_found: bool) -> Run:
-    """Returns a state with its placer, and what is described of its clusters.
-
-    Args:
-        run: the state, whose clusters have their numbers.
-        x: see `next_state`.
-        clustering: the clusters that were found.
-        is_found: whether the clusters of the state are those, with the same numbers.
-    """
-    rows = x[run.rows] if isinstance(x, Shards) else np.asarray(x)
-    placer = placer_of(clustering, rows, run)
-    if not is_found and isinstance(placer, ByTree):
-        placer = dataclasses.replace(placer, labels=run.labels.copy())
-    points = clustering.points
-    sure = (None, None, None) if clustering.membership is None else clustering.membership[1:]
-    run = dataclasses.replace(
-        run,
-        placer=placer,
-        distances=clustering.distances,
-        outliers=clustering.outliers,
-        linkage=clustering.linkage(rows),
-        points=points.astype(np.float32) if points.size else None,
-        probabilities=sure[0],
-        second_labels=sure[1],
-        second_probabilities=sure[2],
-        shares=None,
-    )
-    tree = clustering.tree
-    if tree is not None and isinstance(x, Shards):
-        run = dataclasses.replace(run, shares=tree.membership.probabilities)
-    return run if is_found else measured.described(run)
+    described = x[after.rows] if isinstance(x, Shards) else np.asarray(x)
+    placer = placer_of(clustering, described, after)
+    if isinstance(placer, ByTree):
+        placer = dataclasses.replace(placer, labels=after.labels[rows])
+    after = dataclasses.replace(after, placer=placer)
+    return measured.described(after, described if isinstance(x, Shards) else None)
 
 
 def placer_of(clustering: Clustering, x: NDArray, run: Run) -> Placing | None:

@@ -47,24 +47,13 @@ def place(run: Run, x: NDArray, labels: NDArray | None = None) -> Assignment:
     """
     placer = check_places(run)
     if labels is not None:
-        return placer.place(x, labels[_rows_of_placer(run)])
+        return placer.place(x, labels[run.rows_of_placer])
     return _as_decided(run, x, placer.place(x, _labels_of_placer(run)))
 
 
-def _rows_of_placer(run: Run) -> NDArray:
-    """Returns the indices of the rows of which the placer has labels, int64.
-
-    They are all rows, or those that are described: a sample of rows in blocks, or the images
-    without a known class.
-    """
-    assert run.placer is not None
-    n = len(run.columns)
-    return np.arange(n) if len(run.placer.labels) == n else run.rows
-
-
 def _labels_of_placer(run: Run) -> NDArray | None:
-    """Returns the present labels of `_rows_of_placer`; None if the placer itself has them."""
-    labels = run.labels[_rows_of_placer(run)]
+    """Returns the present labels of `Run.rows_of_placer`; None if the placer itself has them."""
+    labels = run.labels[run.rows_of_placer]
     if run.placer is not None and np.array_equal(run.placer.labels, labels):
         return None
     return labels

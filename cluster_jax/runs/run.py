@@ -123,7 +123,7 @@ class Run:
         second_probabilities: float64 `[m]`, the probability of that cluster, 0 for none.
         kmeans_labels: int32 `[m]`, clusters by k-means, or None.
         tree: float64 `[l - 1, 4]`, the tree of the leaves of `placer`; None without one.
-        shares: float32 `[n]`, of embeddings of which a sample is described: the probability of the
+        shares: float64 `[n]`, of embeddings of which a sample is described: the probability of the
             cluster; or None.
         named: cluster -> the name that a person has given it, of clusters that are gone, too.
         suggested: cluster -> the names that the network suggests for it, the best one first, as it
@@ -241,11 +241,30 @@ class Run:
         return bool(self.fit.get("is_shown")) and np.array_equal(self.labels, self.columns["found"])
 
     @property
+    def origin(self) -> str:
+        """Where the number of clusters is from: "found", "given", "corrected" or "kept".
+
+        It is "kept" where an update has kept other clusters than those that it has found.
+        """
+        if self.is_corrected:
+            return "corrected"
+        if not self.is_of_fit:
+            return "kept"
+        return "found" if self.options.n_clusters is None else "given"
+
+    @property
     def rows(self) -> NDArray:
         """The m rows that are described, int64."""
         if self.shown is None:
             return np.arange(len(self.columns))
         return self.shown
+
+    @property
+    def rows_of_placer(self) -> NDArray:
+        """The rows of which the placer has labels, int64: all of them, or the m described ones."""
+        assert self.placer is not None
+        n = len(self.columns)
+        return np.arange(n) if len(self.placer.labels) == n else self.rows
 
     @property
     def membership(self) -> Membership | None:

@@ -15,7 +15,8 @@ from cluster_jax.core import devices, io
 from cluster_jax.data import tables
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.options import ClusterOptions
-from cluster_jax.runs import page, rows
+from cluster_jax.runs import page, place, rows
+from cluster_jax.runs import run as records
 from tests import toy
 from tests.report.test_report import Page
 from tests.rows import every_row
@@ -99,9 +100,11 @@ def test_files_of_a_run(files, run, method):
     rows = toy.table("out")
     assert [row["id"] for row in rows] == [f"row {i}" for i in range(200)]
     assert [int(row["cluster"]) for row in rows] == result.cluster_labels.tolist()
-    assert [int(row["outlier"]) for row in rows] == result.outliers.astype(int).tolist()
+    assert not any(int(row["outlier"]) for row in rows)
+    placed = place.place(records.read("out"), x)
+    np.testing.assert_array_equal(placed.labels, result.cluster_labels)
     distances = [float(row["distance"]) for row in rows]
-    np.testing.assert_allclose(distances, result.distances, rtol=1e-5)
+    np.testing.assert_allclose(distances, placed.distances, rtol=1e-5)
     # The names of the labels, cluster by cluster, and of the rows.
     for c, name in metrics["matching"].items():
         assert name == NAMES[np.bincount(labels[result.cluster_labels == int(c)]).argmax()]

@@ -62,7 +62,7 @@ def test_k_means_has_the_metric_of_the_config(finished):
         kmeans = dataclasses.replace(section.kmeans, n_clusters=7, metric=metric)
         changed = dataclasses.replace(section, kmeans=kmeans)
         unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-        found = clusters.run_gridshift(unit[:, :3], unit)
+        found = clusters.run_gridshift(unit[:, :3])
         evaluation = evaluate.evaluate({"projection": rows}, found, None, changed, seed=0)
         labels[metric] = evaluation.kmeans_labels
         expected = clustering.kmeans(unit, 7, metric=metric, n_init=50, seed=0).labels

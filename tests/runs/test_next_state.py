@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 import types
 
 import numpy as np
@@ -112,8 +113,62 @@ def test_what_is_measured_follows_from_the_state(run):
         state = records.read(run, back)
         again = measured.measured(measured.described(state))
         assert again.results == state.results
-        for name in ("outliers", "probabilities", "second_labels"):
+        for name in ("distances", "linkage", "outliers", "probabilities", "second_labels"):
             np.testing.assert_array_equal(getattr(again, name), getattr(state, name), name)
+
+
+def test_a_row_is_as_far_from_its_cluster_as_a_new_row_like_it(run):
+    """In every state: as found, moved and divided, after an update, and in another number."""
+    corrected(run, labels={"0": 1, "1": "a", "2": "a"}, new={"a": None}, wrong=[3])
+    updates.update_rows(run, Table(rows(6, 2, 3, seed=8)), add=True, with_report=False)
+    updates.with_number(run, 2, with_report=False)
+    for back in range(len(workdirs.states(run))):
+        state = records.read(run, back)
+        placed = place.place(state, state.all_features)
+        same = (placed.labels == state.labels) & (state.labels >= 0)
+        assert same.mean() > 0.9
+        np.testing.assert_allclose(placed.distances[same], state.distances[same], rtol=1e-5)
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_k_means_measures_as_before_after_a_correction(tmp_path, metric):
+    """With the cosine it is 1 - cosine, whoever has made the clusters."""
+    x = rows(18, 11, 7) + np.float32(1)
+    np.save(tmp_path / "x.npy", x)
+    flags = [f"--features={tmp_path}/x.npy", f"--workdir={tmp_path}/run", "--reduce=none"]
+    cluster.main([*flags, "--method=kmeans", "--n-clusters=3", f"--metric={metric}", "--report=no"])
+    first = records.read(tmp_path / "run")
+    label = int(first.labels[0])
+    now = corrected(tmp_path / "run", labels={"0": int(first.labels[-1])})
+    stays = np.isin(first.labels, [label, first.labels[-1]], invert=True)
+    np.testing.assert_allclose(now.distances[stays], first.distances[stays], rtol=1e-4, atol=1e-6)
+    rest = x[1:][first.labels[1:] == label]
+    if metric == "cosine":
+        rest = rest / np.linalg.norm(rest, axis=1, keepdims=True)
+        mean = rest.mean(axis=0) / np.linalg.norm(rest.mean(axis=0))
+        expected = 1 - rest @ mean
+    else:
+        expected = np.linalg.norm(rest - rest.mean(axis=0), axis=1)
+    found = now.distances[1:][first.labels[1:] == label]
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("flags", [[], ["--n-clusters=2"]])
+def test_rows_that_a_module_leaves_out_stay_outliers(tmp_path, monkeypatch, flags):
+    noise = np.arange(36) % 9 == 4
+    labels = np.where(noise, -1, np.arange(36) % 2)
+    module = types.SimpleNamespace(fit=lambda x, n_clusters, seed: labels)
+    monkeypatch.setitem(sys.modules, "leaves_out", module)
+    np.save(tmp_path / "x.npy", rows(18, 11, 7))
+    how = ["--method=leaves_out", "--reduce=pca", "--report=no", *flags]
+    run = tmp_path / "run"
+    cluster.main([f"--features={tmp_path}/x.npy", f"--workdir={run}", *how])
+    first = json.loads((run / "results.json").read_text())["metrics"]["leaves_out"]
+    assert (first["n_large"], first["outliers"]) == (2, 4)
+    np.testing.assert_array_equal(records.read(run).outliers, noise)
+    now = corrected(run, labels={"0": 1, "13": 0})
+    np.testing.assert_array_equal(now.outliers, noise & (np.arange(36) != 13))
+    assert now.results["metrics"]["leaves_out"]["outliers"] == 3
 
 
 def test_outliers_do_not_flip_with_corrections(tmp_path):
