@@ -30,6 +30,12 @@ _SURENESS = {
     "unclear": "a best guess: they are not clearly apart",
     "one_cluster": "no split separates the photos clearly",
 }
+# Where `Run.origin` is no verdict's.
+_ORIGINS = {
+    "given": "the number asked for",
+    "corrected": "as you have corrected them",
+    "kept": "as before; `update --refit` finds them anew",
+}
 _FILES = (".npy", ".npz", ".zip")  # of images
 _NAMED, _SIZES = 8, 10  # names and sizes of groups that are printed
 # Keys of the config -> the arguments of this command that set them, which errors name.
@@ -85,31 +91,29 @@ def _listed(texts: Sequence[str], most: int) -> str:
 
 def _conclusion(run: "Run", workdir: epath.Path) -> str:
     """Describes the groups and their certainty, the report's path, and the next commands."""
+    from cluster_jax.nets import pretrained
     from cluster_jax.report import summary
+    from cluster_jax.runs import measured
+    from cluster_jax.training.config import parse_config
 
-    results = run.results
-    method = summary.shown(results["metrics"])
-    metrics = results["metrics"][method]
+    metrics = measured.scores(run)
     groups = summary.groups(*summary.tally(metrics), "group")
     photos = counted(len(run.columns), "photo")
-    doubtful = results.get("doubtful_images")
+    doubtful = measured.count_doubtful(run)
     doubts = f"; {counted(doubtful, 'photo is', 'photos are')} doubtful" if doubtful else ""
-    sure = _SURENESS.get(metrics.get("verdict"))
+    sure = _SURENESS.get(str(metrics.get("verdict")))
     if summary.is_too_few(metrics):
         sure = "too few different photos to look for more"
-    origin = results["provenance"]["number_of_clusters"][method]
-    said = {"given": "the number asked for", "corrected": "as you have corrected them"}
-    said["kept"] = "as before; `update --refit` finds them anew"
-    sure = said.get(origin, sure)
+    sure = _ORIGINS.get(run.origin, sure)
     lines = [f"{photos}, {groups}{f' ({sure})' if sure else ''}{doubts}."]
     sizes = np.sort(np.unique(run.labels[run.labels >= 0], return_counts=True)[1])[::-1].tolist()
     lines += [f"Sizes: {_listed([f'{size:,}' for size in sizes], _SIZES)}."] if sizes else []
     if names := list(run.cluster_names.values()):
         verb = "are called" if run.named else "look like"
         lines.append(f"They {verb} {_listed(names, _NAMED)}.")
-    if network := results["provenance"].get("pretrained"):
-        lines.append(f"Compared by {network}.")
-    if copies := (results.get("duplicates") or {}).get("groups"):
+    if weights := parse_config(run.config).network.weights:
+        lines.append(f"Compared by {pretrained.describe(weights)}.")
+    if run.duplicates is not None and (copies := run.duplicates.n_groups):
         lines.append(f"{counted(copies, 'set')} of equal or nearly equal photos.")
     folder = shlex.quote(str(workdir))
     page = workdir / "report.html"

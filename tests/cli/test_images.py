@@ -1,6 +1,7 @@
 """`cluster-jax images`: one command from a folder of photos to a report."""
 
 import collections
+import dataclasses
 import hashlib
 import json
 import logging
@@ -10,6 +11,7 @@ import types
 
 import numpy as np
 import pytest
+from etils import epath
 from PIL import Image
 
 from cluster_jax.cli import cluster, images, report, update
@@ -19,6 +21,7 @@ from cluster_jax.data import images as data
 from cluster_jax.report import report_data
 from cluster_jax.runs import claims, store
 from cluster_jax.runs import run as records
+from cluster_jax.training.config import parse_config
 from tests import toy
 from tests.report.test_report import Page
 from tests.rows import every_row
@@ -59,45 +62,54 @@ def test_an_encoder_of_the_hub_without_a_network_is_one_sentence(photos, monkeyp
 
 
 def test_the_conclusion_names_groups_and_counts_copies(tmp_path):
-    names = {str(i): [name, "other"] for i, name in enumerate("abcdefghija")}
-    results = {
-        "metrics": {"tree": {"n_clusters": 11, "n_large": 11, "verdict": "clear"}},
-        "provenance": {"number_of_clusters": {"tree": "found"}},
-        "suggested_names": names,
-        "duplicates": {"groups": 2},
-    }
+    """Each word follows from the state; the results in it are not read."""
+    labels = np.repeat(np.arange(-1, 11), [13, 6, 7, 7, *[6] * 7, 15])
+    columns = np.zeros(90, records.COLUMNS)
+    columns["label"] = columns["found"] = labels
+    config = load_config("images")
+    values = parse_config(config, "images").values
     out = tmp_path / "out"
+    run = dataclasses.replace(
+        records.empty("photos", epath.Path(out), values, {}),
+        columns=columns,
+        fit={"verdict": "clear", "is_shown": True},
+        suggested={i: [name, "other"] for i, name in enumerate("abcdefghija")},
+        duplicates=types.SimpleNamespace(n_groups=2),
+    )
 
-    def concluded(results, workdir, updates=0):
-        names = report_data.suggested_names(results["suggested_names"])
-        run = types.SimpleNamespace(
-            results=results, columns=range(90), cluster_names=names, named={}, is_corrected=False,
-            updates=updates, labels=np.repeat(np.arange(-1, 11), [13, 6, 7, 7, *[6] * 7, 15]),
-        )  # fmt: skip
-        return images._conclusion(run, workdir)
+    def concluded(**changes):
+        return images._conclusion(dataclasses.replace(run, **changes), out)
 
-    said = concluded(results, out)
+    said = concluded()
     assert "90 photos, 11 groups (clearly apart).\n" in said
     assert "the same command with --n-clusters=N" in said
-    assert "the same command with --n-clusters=N" in concluded(results, out, updates=1)
+    assert "the same command with --n-clusters=N" in concluded(updates=1)
     shown = "a (other), b, c, d, e, f, g, h"
     assert "Sizes: 15, 7, 7, 6, 6, 6, 6, 6, 6, 6, and 1 more.\nThey" in said
     said_names = f"They look like {shown}, and 3 more.\n"
-    assert f"{said_names}2 sets of equal or nearly equal photos." in said, "a twice"
-    results |= {"suggested_names": {"0": ["a"], "1": ["b"]}, "duplicates": None}
-    said = concluded(results | {"doubtful_images": 4}, out)
+    network = "Compared by EfficientNet-Lite2, trained on ImageNet-1k with the labels of its 1,000"
+    assert f"{said_names}{network} classes.\n2 sets of equal or nearly equal photos." in said
+    few = {"suggested": {0: ["a"], 1: ["b"]}, "duplicates": None}
+    sure = {"second_labels": labels, "second_probabilities": np.zeros(90)}
+    said = concluded(**few, **sure, probabilities=np.where(np.arange(90) // 4 == 5, 0.4, 1.0))
     assert "(clearly apart); 4 photos are doubtful.\nSizes: " in said
-    assert " more.\nThey look like a, b.\nReport: none yet: " in said
+    assert " more.\nThey look like a, b.\nCompared by " in said
+    assert "Report: none yet: " in said
     out.mkdir()
     (out / "report.html").touch()
-    assert f"look like a, b.\nReport: {out}/rep" in concluded(results, out)
-    tree = {"n_clusters": 1, "n_large": 1, "verdict": "one_cluster", "rows_clustered": 1}
-    few = concluded(results | {"metrics": {"tree": tree}}, out)
-    assert "1 group (too few different photos to look for more)" in few
-    assert "look like" not in concluded(results | {"suggested_names": None}, out)
-    assert "Compared by" not in said
-    results["provenance"] |= {"pretrained": "a network, trained with labels"}
-    assert "b.\nCompared by a network, trained with labels.\nRep" in concluded(results, out)
+    assert f" classes.\nReport: {out}/rep" in concluded(**few)
+    assert "look like" not in concluded(suggested={})
+    assert "11 groups (as you have corrected them)" in concluded(is_corrected=True)
+    assert "11 groups (as before; `update --refit`" in concluded(fit={"verdict": "clear"})
+    with config.unlocked():
+        config.eval.n_clusters = 11
+    said = concluded(config=parse_config(config, "images").values)
+    assert "11 groups (the number asked for)." in said
+    one = columns.copy()
+    one["label"] = one["found"] = 0
+    few = {"verdict": "one_cluster", "is_shown": True, "rows_clustered": 1}
+    said = concluded(columns=one, fit=few)
+    assert "1 group (too few different photos to look for more)" in said
 
 
 def test_names_of_two_groups_are_never_the_same():
