@@ -312,9 +312,9 @@ def _cluster_and_write(
     stages = _stages(store, inputs.config)
     made = finish.embedded(inputs, read_features(workdir))
     before, after = finish.first(made, workdir, workdirs.read_values(workdir / workdirs.IMAGES))
-    numbers = workdirs.states(workdir)
     old = np.arange(0)
-    if numbers and after.shown is None:  # The same images by another section `eval`.
+    # The same images by another section `eval`.
+    if workdirs.states(workdir) and after.shown is None:
         before = records.read(workdir)
         old = np.arange(len(before.columns))
         after = dataclasses.replace(before, config=after.config, store=after.store)
@@ -331,11 +331,7 @@ def _cluster_and_write(
     say("writing the report" if report else "writing the clusters")
     most = stores.MOST_PICTURES if processes == 1 else _PICTURES
     stores.complete(workdir, made.inputs.dataset, most)
-    if len(old):
-        run = update.write_next(before, run, with_report=report)
-    else:
-        run = dataclasses.replace(run, number=1 + max(numbers, default=0))
-        page.publish(run, with_report=report)
+    run = page.publish_next(before, run, with_report=report)
     stages.remove()
     if not inputs.dataset.skipped:
         start.print_skipped(run.skipped)

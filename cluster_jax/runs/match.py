@@ -14,6 +14,26 @@ from cluster_jax.runs.next_state import with_rows
 from cluster_jax.runs.run import COLUMNS, DEPARTED, Run
 
 
+class Now(NamedTuple):
+    """The n photos or rows of the next state of a run.
+
+    Attributes:
+        after: the run with them, see `next_state.next_state`, like `old`; its store has all
+            features.
+        old: int `[l]`, ascending.
+        made: float `[c, d]`, those of these features that are not on disk yet.
+        changed: bool `[n]`, old rows of embeddings with another vector; None: there are none.
+        order: int `[n]`, the row of `after` that comes first in the tables, and so on; None: its
+            own order.
+    """
+
+    after: Run
+    old: NDArray
+    made: NDArray
+    changed: NDArray | None = None
+    order: NDArray | None = None
+
+
 class Comparison(NamedTuple):
     """The m photos or rows that exist now, compared with the n rows of a run.
 
@@ -52,18 +72,15 @@ class Comparison(NamedTuple):
         """Indices among the present ones of which the run has no features: changed and new ones."""
         return np.concatenate([self.known[self.changed], self.new])
 
-    def joined(self, is_kept: NDArray) -> tuple[Run, NDArray]:
-        """Returns the run with the rows that stay, and after them all new ones.
+    def joined(self, is_kept: NDArray, made: NDArray) -> Now:
+        """Returns the rows that stay, and after them all new ones, in this order.
 
-        The features of changed and new rows become the last ones of the store, which still lacks
-        them. New rows have no cluster yet, and true labels of new rows are unknown.
+        New rows have no cluster yet, and true labels of new rows are unknown.
 
         Args:
             is_kept: bool `[n]`, the rows of `run` that stay, also where they are not present.
-
-        Returns:
-            The run, and the indices of the rows that stay, int64, ascending: an index from the size
-            of the run before the update on is that of a row that has returned.
+            made: float `[c, d]`, the features of the rows of `embedded`, which become the last ones
+                of the store.
         """
         run = self.run
         old = np.flatnonzero(is_kept)
@@ -83,13 +100,17 @@ class Comparison(NamedTuple):
             truth[: len(old)][was_there] = run.truth[old[was_there]]
         after = dataclasses.replace(
             run,
+            store=np.concatenate([run.store, made]) if len(made) else run.store,
             names=names,
             columns=columns[old],
             facts=np.concatenate([self._facts_now[old], self.facts[self.new]]),
             truth=truth,
             gone=np.concatenate([run.gone, _kept_decisions(run, old)]),
         )
-        return with_rows(after, len(self.new), len(run.store) + n_changed), old
+        after = with_rows(after, len(self.new), len(run.store) + n_changed)
+        changed = np.zeros(len(after.columns), bool)
+        changed[: len(old)] = self.changed[old]
+        return Now(after, old, made, changed)
 
 
 def compare(run: Run, names: Sequence[str] | None, facts: NDArray) -> Comparison:

@@ -4,6 +4,7 @@ They are files for people; commands use them only to detect that they are out of
 """
 
 import collections
+import dataclasses
 import os
 import pathlib
 import shlex
@@ -22,10 +23,9 @@ from cluster_jax.data import folder as image_files
 from cluster_jax.report import assignments, duplicates, report
 from cluster_jax.report.changes import N_SHOWN
 from cluster_jax.report.report_data import Changes, Gone, ReportData
-from cluster_jax.runs import finish, start
+from cluster_jax.runs import changes, finish, start
 from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
-from cluster_jax.runs.changes import last_update, paths
 from cluster_jax.runs.run import Run
 
 
@@ -54,6 +54,23 @@ def publish(
         io.write(run.workdir / workdirs.CHANGES, assignments.to_csv(changed))
     write_outputs(run, page)
     return run
+
+
+def publish_next(before: Run, run: Run, *, with_report: bool) -> Run:
+    """Returns the next state of a run with its number, after writing it and its outputs.
+
+    Args:
+        before: the newest written state, or an empty run.
+        run: the next state, not yet numbered.
+        with_report: see `publish`.
+    """
+    number = 1 + max(workdirs.states(run.workdir), default=0)
+    if not before.number:
+        return publish(dataclasses.replace(run, number=number), with_report=with_report)
+    run = dataclasses.replace(run, number=number, made_by="update")
+    changed = changes.table(before, run)
+    run = dataclasses.replace(run, changes=collections.Counter(changed["change"]))
+    return publish(run, with_report=with_report, changed=changed)
 
 
 def write_outputs(run: Run, page: str | None) -> None:
@@ -265,7 +282,7 @@ def _changes(run: Run, pictures: stores.Pictures) -> Changes:
     gone = list[Gone]()
     names: Mapping[str, str] = {}
     try:
-        states = last_update(run)
+        states = changes.last_update(run)
     except io.DamagedFile:  # of an earlier state: the page has all but what was lost then
         states = None
     if states is not None:
@@ -290,7 +307,7 @@ def _rows_before(before: Run, after: Run) -> tuple[NDArray, NDArray]:
     was = np.array([places.pop(row, -1) for row in after.columns["row"].tolist()], np.int64)
     if after.names is not None:
         # A known row with other features, such as a turned photo, has its name.
-        earlier, now = paths(before), paths(after)
+        earlier, now = changes.paths(before), changes.paths(after)
         left = {earlier[place]: row for row, place in places.items()}
         for i in np.flatnonzero((was < 0) & (after.columns["since"] < after.updates)).tolist():
             if now[i] in left:

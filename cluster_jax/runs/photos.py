@@ -5,7 +5,8 @@ kept in the store of the run, from which all later commands take them.
 """
 
 import dataclasses
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from cluster_jax.core import io
 from cluster_jax.core import mesh as meshes
+from cluster_jax.core.checks import InputError
 from cluster_jax.data import decode, images
 from cluster_jax.data import folder as image_files
 from cluster_jax.data.datasets import Dataset
@@ -21,15 +23,16 @@ from cluster_jax.data.decode import Item
 from cluster_jax.encoding.embed import UNREADABLE, Batch, Parts, readable_images, readable_rows
 from cluster_jax.encoding.embed import embed as embed_batches
 from cluster_jax.encoding.encoder import Encoder
-from cluster_jax.runs import claims, start
+from cluster_jax.runs import changes, claims, match, sources, start
 from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.features import forward_of
+from cluster_jax.runs.match import Comparison, Now
 from cluster_jax.runs.run import Run
 from cluster_jax.runs.store import Pictures, Store
 from cluster_jax.training import build
 from cluster_jax.training.build import Inputs
-from cluster_jax.training.config import PhotosConfig
+from cluster_jax.training.config import PhotosConfig, parse_config
 
 
 def prepare(
@@ -174,7 +177,7 @@ def pictures_of(made: Batch, first: int) -> Pictures | None:
 def of_run(run: Run) -> Dataset:
     """Returns the photos of a run in its order, as the store has them: no file is read.
 
-    Only `load` reads a file, and raises an `OSError` if it is away. There are no labels.
+    Only `load` reads a file, and raises an `OSError` if it is away.
     """
     names = run.names
     place = str(run.config["data"]["dir"])
@@ -192,8 +195,144 @@ def of_run(run: Run) -> Dataset:
         shape=pictures.fetch(places[:1]).shape[1:],
         images=None,
         fetch=lambda indices: pictures.fetch(places[indices]),
+        labels=run.truth,
+        label_names=run.label_names,
         sources=names,
         load=None if names is None else load,
         facts=None if run.facts is None else run.facts.__getitem__,
         skipped=run.skipped,
+        ignored=tuple(run.source["ignored"].items()),
     )
+
+
+def now(
+    run: Run,
+    more: Sequence[str],
+    gone: Sequence[str],
+    exclude: Sequence[str],
+    confirm: Callable[[int, int, str], None],
+) -> Now:
+    """Returns the photos of the next state of a run, of which new ones are embedded.
+
+    Args:
+        run: the run before the update.
+        more: further folders or files.
+        gone: folders of the run that a person gives up.
+        exclude: globs of files that are left out from now on.
+        confirm: called with the numbers of photos that leave and that change, and what to do if
+            they are not meant to; it raises an error if nobody has confirmed that.
+
+    Raises:
+        InputError: see `config_of` and `sources.find`; or no photo is left.
+    """
+    inputs, comparison, is_kept = _compare(run, more, gone, exclude)
+    confirm(int((~is_kept).sum()), 0, "name the folder in which they are now")
+    comparison, made, skipped = _embedded(comparison, inputs)
+    found = comparison.joined(is_kept, made)
+    after = dataclasses.replace(found.after, config=inputs.config.values)
+    root = image_files.root(str(inputs.config.data.dir))
+    names = tuple(os.path.relpath(path, root) for path in after.names or ())
+    after = with_labels(dataclasses.replace(after, names=names))
+    if not names:
+        must = "PHOTOS must have an image that can be read"
+        raise InputError(f"{must}; got none of {run.workdir}")
+    dataset = inputs.dataset
+    source = {**after.source, "ignored": dict(dataset.ignored)}
+    after = dataclasses.replace(after, skipped=(*dataset.skipped, *skipped), source=source)
+    return found._replace(after=after, changed=None)  # A photo that was turned is the same one.
+
+
+def with_labels(run: Run) -> Run:
+    """Returns a run of photos with the true labels that its config names, see `sources.labels_of`.
+
+    A photo that has a label keeps it.
+    """
+    names = run.names or ()
+    known = np.full(len(names), -1, np.int32) if run.truth is None else run.truth
+    config = parse_config(run.config)
+    assert isinstance(config, PhotosConfig)
+    truth, titles = sources.labels_of(config, names, known, run.label_names or ())
+    return dataclasses.replace(run, truth=truth, label_names=titles)
+
+
+def config_of(run: Run) -> PhotosConfig:
+    """Returns the config of a run of photos.
+
+    Raises:
+        InputError: the run cannot be updated: it trains, is not of all images of a folder, or has
+            no tree.
+    """
+    config = parse_config(run.config)
+    if not isinstance(config, PhotosConfig):
+        problem = "whose network is one of its first images: train again, or use predict"
+    elif config.data.name != "folder" or config.data.limit is not None:
+        problem = f"with data.name={config.data.name} and data.limit={config.data.limit}"
+    elif config.eval.method != "tree":
+        problem = f"with eval.method={config.eval.method}"
+    else:
+        return config
+    must = "the run of an update must be of all photos of a folder, in the clusters of the tree"
+    raise InputError(f"{must}; got {run.workdir}, {problem}")
+
+
+def _compare(
+    run: Run, more: Sequence[str], gone: Sequence[str], exclude: Sequence[str]
+) -> tuple[Inputs[PhotosConfig], Comparison, NDArray]:
+    """Compares the photos that are in the folders of a run now, and in others, with the run.
+
+    Args:
+        run: the run before the update.
+        more: further folders or files.
+        gone: folders of the run that a person gives up.
+        exclude: globs of files that are left out from now on.
+
+    Returns:
+        The photos that are there, as inputs of the config with all folders; the comparison, whose
+        run has in `away` what cannot be read; and which rows of that run stay, bool `[n]`: also
+        those that may be there, see `sources.Present`.
+
+    Raises:
+        InputError: see `config_of` and `sources.find`.
+    """
+    now = sources.find(run, config_of(run), more, gone, exclude)
+    run = dataclasses.replace(run, names=changes.paths(run))
+    comparison = match.compare(run, now.paths, now.facts)
+    is_kept = comparison.known >= 0
+    names = comparison.run.names or ()
+    not_found = [row for row in np.flatnonzero(~is_kept).tolist() if now.may_be_there(names[row])]
+    is_kept[not_found] = True
+    left = [names[row] for row in not_found]
+    # A folder of which all photos are elsewhere has moved.
+    away = [line for line in now.missing if any(p.startswith(line + os.sep) for p in left)]
+    moved = [line for line in now.missing if line not in away and not os.path.lexists(line)]
+    closed = [path for path in left if path in now.unreadable]
+    run = dataclasses.replace(comparison.run, away=(*away, *closed))
+    inputs = now.inputs._replace(config=sources.without_folders(now.inputs.config, moved))
+    return inputs, comparison._replace(run=run), is_kept
+
+
+def _embedded(
+    comparison: Comparison, inputs: Inputs[PhotosConfig]
+) -> tuple[Comparison, NDArray, tuple[tuple[str, str], ...]]:
+    """Embeds the photos that are new, or turned.
+
+    Returns:
+        The comparison, without those that cannot be read; the features of its turned and new
+        photos, float `[l, d]`; and (path, reason) of each of their files that cannot be read.
+    """
+    assert comparison.run.store is not None
+    asked = comparison.embedded
+    if not len(asked):
+        return comparison, comparison.run.store[:0], ()
+    fresh = images.select(inputs.dataset, asked)
+    made = embed(inputs._replace(dataset=fresh), comparison.run.encoder())
+    rows = readable_rows({**made, "index": asked})
+    first = len(comparison.run.store)
+    pictures = pictures_of(made, first)
+    if pictures is not None and len(pictures.rows):
+        stores.write_pictures(comparison.run.workdir, first, pictures)
+    comparison = comparison._replace(
+        changed=comparison.changed & np.isin(comparison.known, rows["index"]),
+        new=comparison.new[np.isin(comparison.new, rows["index"])],
+    )
+    return comparison, rows["backbone"], readable_images(fresh, made).skipped

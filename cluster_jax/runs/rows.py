@@ -6,7 +6,7 @@ import hashlib
 import json
 import pathlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -16,18 +16,20 @@ from numpy.typing import NDArray
 
 from cluster_jax import __version__
 from cluster_jax.clustering import custom
+from cluster_jax.clustering.placing import ByTree
 from cluster_jax.core import checks, devices, io
-from cluster_jax.core.arrays import blocks, normalize_rows
+from cluster_jax.core.arrays import Rows, blocks, normalize_rows
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import tables
 from cluster_jax.data.arrays import Shards
 from cluster_jax.data.images import FACTS
 from cluster_jax.evaluation.options import CLUSTERINGS, ClusterOptions, resolve
-from cluster_jax.runs import claims, finish, measured, page, provenance
+from cluster_jax.runs import claims, finish, match, measured, page, provenance
 from cluster_jax.runs import run as records
 from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.match import Comparison, Now
 from cluster_jax.runs.next_state import Step, find, next_state, with_rows
 from cluster_jax.runs.run import Run
 
@@ -97,15 +99,10 @@ def cluster(
     started = time.perf_counter()
     before = records.empty("rows", workdir, io.plain(config), {})
     after = _with_table(before, features, labels, x, options, shown)
-    after = dataclasses.replace(after, source=_source(files, features))
-    step = Step(progress=devices.say)
-    none = np.arange(0)
-    clustering = find(after, none, features.values, step)
-    run = next_state(before, after, none, features.values, step, clustering)
-    devices.say("scoring ...")
     results = {"provenance": _provenance(files, features, labels, options, seed, shown)}
-    run = dataclasses.replace(run, number=1, results={**results, "metrics": {}})
-    run = measured.measured(run, x)
+    after = dataclasses.replace(after, source=_source(files, features), results=results)
+    step = Step(progress=devices.say)
+    run = clustered(before, after, np.arange(0), features.values, step, x)
     seconds = {"seconds": {"cluster": time.perf_counter() - started}}
     run = dataclasses.replace(run, results={**run.results, **seconds})
     if not devices.is_first():
@@ -113,10 +110,39 @@ def cluster(
     if with_report:
         run = finish.with_map(run)
     devices.say("writing ...")
-    return workdir, _written(run, config, with_report=with_report)
+    return workdir, _written(before, run, config, with_report=with_report)
 
 
-def _written(run: Run, config: Mapping[str, Any], *, with_report: bool) -> dict[str, Any]:
+def clustered(
+    before: Run,
+    after: Run,
+    old: NDArray,
+    values: Rows,
+    step: Step,
+    described: NDArray | None = None,
+) -> Run:
+    """Returns the next state of a run of embeddings with its results.
+
+    Args:
+        before: the state before, perhaps an empty one.
+        after: see `next_state.next_state`, like `old`; its results have a provenance.
+        old: int `[l]`.
+        values: the rows `[n, d]`.
+        step: how the clusters get their numbers.
+        described: `[m, d]`, the rows that are described, see `measured.scores`.
+    """
+    run = next_state(before, after, old, values, step, find(after, old, values, step))
+    step.progress("scoring ...")
+    files = run.source["files"]
+    read = {"rows": values.shape[0], "features": files[0], "files": files}
+    provenances = {**run.results["provenance"], **read, **provenance.environment()}
+    results = {**run.results, "metrics": {}, "provenance": provenances}
+    return measured.measured(dataclasses.replace(run, results=results), described)
+
+
+def _written(
+    before: Run, run: Run, config: Mapping[str, Any], *, with_report: bool
+) -> dict[str, Any]:
     """Returns the results of a first state, after writing it and its outputs in the locked workdir.
 
     If another process has been faster, they are those of its run of the same config.
@@ -129,7 +155,7 @@ def _written(run: Run, config: Mapping[str, Any], *, with_report: bool) -> dict[
         if run.store is not None:
             (workdir / stores.FEATURES).unlink(missing_ok=True)  # Left by a kill.
             stores.append(workdir, run.store)
-        page.publish(run, with_report=with_report)
+        page.publish_next(before, run, with_report=with_report)
     return dict(run.results)
 
 
@@ -240,6 +266,96 @@ def read_rows(
         with checks.named({"--ids must": "--ids (by default that of the run) must"}):
             return tables.read_rows(path, array, stored["ids"], earlier)
     return tables.read_rows(path, array, ids, earlier)
+
+
+def now(
+    run: Run,
+    table: tables.Table | None,
+    confirm: Callable[[int, int, str], None],
+    *,
+    add: bool,
+    file: str | None,
+) -> Now:
+    """Returns the rows of the next state of a run, in the order of the table.
+
+    Args:
+        run: the run before the update.
+        table: the rows; None: those of the run.
+        confirm: see `photos.now`.
+        add: whether the rows of the run that the table lacks stay; the order is that of the run
+            then, and after it new rows.
+        file: path of the table, or None.
+
+    Raises:
+        InputError: see `options_of` and `_compare`.
+    """
+    options = options_of(run)
+    x = run.all_features
+    values = x if table is None else table.values[:]
+    comparison = _compare(run, values, table)
+    is_kept = comparison.known >= 0
+    if add:
+        names = comparison.run.names or [""] * len(is_kept)
+        asked = set(comparison.names or ())
+        is_kept |= np.array([name not in asked for name in names], bool)
+    do = "give the file that has all rows, or --add for new ones"
+    confirm(int((~is_kept).sum()), int((is_kept & comparison.changed).sum()), do)
+    made = rows_of(values[comparison.embedded].astype(x.dtype), options)
+    found = comparison.joined(is_kept, made)
+    if file is not None:
+        files = [*run.source["files"], file] if add else [file]
+        source = {**run.source, "files": [*dict.fromkeys(files)]}
+        found = found._replace(after=dataclasses.replace(found.after, source=source))
+    if add or table is None:
+        return found
+    places = np.concatenate([comparison.known[found.old], comparison.new])
+    return found._replace(order=np.argsort(places))
+
+
+def options_of(run: Run) -> ClusterOptions:
+    """Returns the options of a run of embeddings.
+
+    Raises:
+        InputError: the run cannot be updated: it has no tree, or its rows were read in blocks.
+    """
+    if not isinstance(run.placer, ByTree):
+        must = "method must be 'tree' for an update"
+        raise InputError(f"{must}; got {run.method!r} in {run.workdir}: cluster all rows anew")
+    if run.store is None:
+        must = "the run of an update must have its rows in memory"
+        how = "whose rows were read in blocks: use predict, or cluster all rows in another folder"
+        raise InputError(f"{must}; got {run.workdir}, {how}")
+    return ClusterOptions.of(run.config)
+
+
+def _compare(run: Run, values: NDArray, table: tables.Table | None) -> Comparison:
+    """Compares rows `[m, d]` of a table with a run.
+
+    A row is known if the run has a row of the same id. If the rows of the run are numbered, the
+    vector alone decides, and ids of the table are ignored. Any other row is new.
+
+    Args:
+        run: before.
+        values: the rows; the features of the run if `table` is None.
+        table: the table, for its ids. None: the rows are those of the run.
+
+    Raises:
+        InputError: a row is not finite, the number of columns differs from that of the run, or the
+            rows of the run have ids and those of the table have none.
+        TypeError: see `core.arrays.numeric`.
+    """
+    if table is None:
+        assert run.facts is not None
+        return match.compare(run, run.names, run.facts)
+    with checks.named({"X must": "--features must"}):
+        run.checked(values)
+    if run.names is not None and table.names is None:
+        raise InputError(
+            f"--features must name its rows, as {run.workdir} does; got none: say by --ids which "
+            "column or array has the ids, or for .npy which other file"
+        )
+    names = None if run.names is None else table.names
+    return match.compare(run, names, digests(values))
 
 
 def _check_same_rows(workdir: epath.Path, file: str | None, hashed: str | None) -> None:
