@@ -59,11 +59,11 @@ def _parser() -> Parser:
     add("--method", default="tree", metavar="METHOD", help=methods)
     add("--n-clusters", type=int, help="number of clusters, not for gridshift (default: estimated)")
     reductions = (
-        "map, which gridshift clusters (default: umap for gridshift, else tsne; none for kmeans or "
-        "3 columns)"
+        "how the map is drawn, which gridshift clusters (default: umap for gridshift, else tsne; "
+        "none for kmeans or 3 columns)"
     )
     add("--reduce", choices=METHODS, help=reductions)
-    dimensions = "dimensions of the map, but two of tsne's (default: %(default)s)"
+    dimensions = "dimensions of the map; by tsne always two (default: %(default)s)"
     add("--n-components", type=int, default=3, help=dimensions)
     neighbors = "neighbors of umap, perplexity of tsne (default: %(default)s)"
     add("--n-neighbors", type=int, default=15, help=neighbors)

@@ -67,7 +67,7 @@ def add_export(parser: Parser, groups: str) -> None:
         groups: what there is a folder of.
     """
     add = parser.add_argument
-    add("--export", metavar="DIR", help=f"folder for the images, one folder per {groups}")
+    add("--export", metavar="DIR", help=f"folder to write, which has a folder of images for each {groups}")
     ways = "whether --export links to the images or copies them (default: %(default)s)"
     add("--by", choices=("link", "copy"), default="link", help=ways)
 
@@ -78,10 +78,10 @@ def check_export(args: argparse.Namespace) -> None:
         raise InputError("--by must come with --export=DIR; got no --export")
 
 
-def add_new_rows(parser: Parser) -> None:
-    """Adds the flags for new embeddings of a run of `cluster` to a command."""
+def add_new_rows(parser: Parser, rows: str) -> None:
+    """Adds the flags for embeddings of a run of `cluster` to a command; `rows` says which."""
     add = parser.add_argument
-    add("--features", metavar="FILE", help="new rows of a run of `cluster`")
+    add("--features", metavar="FILE", help=f"for a run of `cluster`, {rows}")
     add("--array", metavar="NAME", help="array or column of the rows in the file")
     add_row_names(parser)
 
@@ -115,7 +115,7 @@ def is_of_rows(args: argparse.Namespace, title: str, images: str | None) -> bool
 
 def add_row_names(parser: Parser) -> None:
     """Adds the flag for ids of rows to a command."""
-    ids = "column, array or file of the ids of rows (default: a column id)"
+    ids = "column, array or file of the ids of rows (default: the column id)"
     parser.add_argument("--ids", metavar="NAME", help=ids)
 
 

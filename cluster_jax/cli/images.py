@@ -46,7 +46,7 @@ def _parser() -> Parser:
     details = "configs/images.py has the keys of the config; configs/base.py explains them.\n\n"
     parser = Parser("images", __doc__, details)
     add = parser.add_argument
-    photos = f"folders or files of images, or one of {', '.join(_FILES)}"
+    photos = f"folders or files of images, or one file {', '.join(_FILES)} of images"
     add("photos", metavar="PHOTOS", help=photos)
     add("--workdir", metavar="DIR", help="folder of the results (default: runs/images-HASH)")
     add("--n-clusters", type=int, metavar="N", help="number of groups (default: estimated)")

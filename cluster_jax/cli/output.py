@@ -21,7 +21,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def add_report(parser: argparse.ArgumentParser) -> None:
     """Adds `--report=no` to a command that writes `report.html`."""
-    page = "no: `report` writes report.html later (default: %(default)s)"
+    page = "whether to write report.html; `report` writes it later (default: %(default)s)"
     parser.add_argument("--report", choices=("yes", "no"), default="yes", help=page)
 
 

@@ -2,8 +2,8 @@
 
 The table has each image or row, its cluster (-1: none), the name of the cluster, the distance to
 its center, the probability of the cluster and the most probable other one (for clusters of a tree),
-the novelty, and is_novel. The novelty is the distance to the nearest image of the run, divided by
-the 95th percentile of the distances between nearest images of the run; is_novel is 1 if it is above
+the novelty, and is_novel. The novelty is the distance to the nearest image or row of the run,
+divided by the 95th percentile of this distance among those of the run; is_novel is 1 if it is above
 1. After novel class discovery, the class, such as "cat" or "novel 2", replaces cluster and
 distance.
 """
@@ -22,7 +22,7 @@ def _parser() -> Parser:
     add("--workdir", required=True, metavar="DIR", help="folder of a finished run")
     images = "folder, image file, .npy or .npz; of a training on features also .csv"
     add("--images", metavar="PATH", help=images)
-    add_new_rows(parser)
+    add_new_rows(parser, "new rows")
     add("--out", metavar="FILE", help="the table (default: predictions.csv in the workdir)")
     add_export(parser, "cluster")
     return parser

@@ -1,6 +1,7 @@
 """Applies the corrections that you saved on the page of a run, and exports its groups.
 
 Writes the page and the table of the run again. From then on, all commands use the corrected groups.
+`cluster-jax update --workdir=WORKDIR --undo` takes the last corrections back.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from cluster_jax.core.names import counted
 def _parser() -> Parser:
     parser = Parser("report", __doc__)
     add = parser.add_argument
-    add("workdir", metavar="WORKDIR", help="folder of a finished run, or of `cluster`")
+    add("workdir", metavar="WORKDIR", help="folder of a finished run")
     saved = "file that a report has saved; give the flag once for each file"
     add("--corrections", metavar="FILE", action="append", default=[], help=saved)
     name = "names a cluster, such as 5=Snakes; may be repeated"

@@ -4,9 +4,9 @@ Photos: the folders of the run are read again, and the folders that you name. Ne
 group or make a new one, deleted photos leave, and a moved or renamed file is the same photo. If a
 whole folder is missing, its photos stay until you say that it is gone (--gone); if it has moved,
 name its new place. Embeddings: --features has all present rows, in the order that the tables get.
-Rows that are not in the file leave, and a row whose vector has changed moves only if the clusters
-part it from its own; with --add the rows are added, and none leaves. changes.csv lists what has
-changed. Your names and corrections stay. --n-clusters clusters all into another number, where
+Rows that are not in the file leave, and a row whose vector has changed moves only if the new
+clusters part it from its old one; with --add the rows are added, and none leaves. changes.csv lists
+what has changed. Your names and corrections stay. --n-clusters clusters all into another number, where
 clusters that are mostly the same keep their numbers and names; corrections of the others are lost,
 which the command says, and --undo brings them back.
 """
@@ -29,14 +29,14 @@ def _parser() -> Parser:
     add("--gone", metavar="FOLDER", action="append", default=[], help=gone)
     globs = "files or folders to leave out from now on, such as '*_edited.*'; may be repeated"
     add("--exclude", metavar="PATTERN", action="append", default=[], help=globs)
-    add_new_rows(parser)
+    add_new_rows(parser, "all rows that exist now; with --add only new ones")
     output.add_report(parser)
-    refit = "cluster everything anew; groups that stay mostly the same keep their ids"
+    refit = "cluster everything anew; groups that stay mostly the same keep their numbers"
     add("--refit", action="store_true", help=refit)
-    number = "another number of groups; all are clustered anew, and the same ones keep their ids"
+    number = "cluster everything anew, into N groups; see above for what is lost"
     add("--n-clusters", type=int, metavar="N", help=number)
-    add("--add", action="store_true", help="the rows of --features join; none leaves")
-    add("--yes", action="store_true", help="more than half of the photos or rows may leave")
+    add("--add", action="store_true", help="the rows of --features are added, and none leaves")
+    add("--yes", action="store_true", help="more than half of the photos or rows may leave or change")
     undo = "go back to the state before the last update or corrections"
     add("--undo", action="store_true", help=undo)
     return parser
