@@ -67,7 +67,11 @@ def add_export(parser: Parser, groups: str) -> None:
         groups: what there is a folder of.
     """
     add = parser.add_argument
-    add("--export", metavar="DIR", help=f"folder to write, which has a folder of images for each {groups}")
+    add(
+        "--export",
+        metavar="DIR",
+        help=f"folder to write, which has a folder of images for each {groups}",
+    )
     ways = "whether --export links to the images or copies them (default: %(default)s)"
     add("--by", choices=("link", "copy"), default="link", help=ways)
 

@@ -6,9 +6,9 @@ whole folder is missing, its photos stay until you say that it is gone (--gone);
 name its new place. Embeddings: --features has all present rows, in the order that the tables get.
 Rows that are not in the file leave, and a row whose vector has changed moves only if the new
 clusters part it from its old one; with --add the rows are added, and none leaves. changes.csv lists
-what has changed. Your names and corrections stay. --n-clusters clusters all into another number, where
-clusters that are mostly the same keep their numbers and names; corrections of the others are lost,
-which the command says, and --undo brings them back.
+what has changed. Your names and corrections stay. --n-clusters clusters all into another number,
+where clusters that are mostly the same keep their numbers and names; corrections of the others are
+lost, which the command says, and --undo brings them back.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,11 @@ def _parser() -> Parser:
     number = "cluster everything anew, into N groups; see above for what is lost"
     add("--n-clusters", type=int, metavar="N", help=number)
     add("--add", action="store_true", help="the rows of --features are added, and none leaves")
-    add("--yes", action="store_true", help="more than half of the photos or rows may leave or change")
+    add(
+        "--yes",
+        action="store_true",
+        help="more than half of the photos or rows may leave or change",
+    )
     undo = "go back to the state before the last update or corrections"
     add("--undo", action="store_true", help=undo)
     return parser
