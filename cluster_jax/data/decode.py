@@ -450,7 +450,10 @@ def reason(error: Exception, data: bytes) -> str:
         data: the bytes, which tell a video and an empty file from other files that are no image.
     """
     if not isinstance(error, UnidentifiedImageError):
-        return " ".join(f"{type(error).__name__}: {error}".split())
+        # What these say stands alone; others may say as little as a key.
+        said = (isinstance(error, OSError) and error.strerror) or str(error)
+        is_clear = isinstance(error, (OSError, ValueError)) and said
+        return " ".join((said if is_clear else f"{type(error).__name__}: {error}").split())
     if data[4:8] == b"ftyp":
         return "a video, or a photo that needs pip install pillow-heif"
     return "not an image" if data else "empty file"

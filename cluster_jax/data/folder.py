@@ -310,7 +310,7 @@ def _walk(top: pathlib.Path, before: str, unreadable: list[tuple[str, str]]) -> 
         if name == ".":
             must = f"{top} must be a folder that can be read"
             raise InputError(f"{must}; got {error.strerror or error}") from error
-        unreadable.append((f"{before}{name}/", f"{type(error).__name__}: {error.strerror}"))
+        unreadable.append((f"{before}{name}/", error.strerror or str(error)))
 
     for folder, folders, files in os.walk(top, onerror=refused):
         links = [name for name in folders if os.path.islink(os.path.join(folder, name))]

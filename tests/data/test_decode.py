@@ -314,7 +314,7 @@ def test_what_has_no_preview_is_listed_with_the_reason(tmp_path):
     made = load(tmp_path, max_corrupt_fraction=0.9)
     assert made.sources == ("0.png",)
     reasons = dict(made.skipped)
-    said = "OSError: a raw photo without a preview: export it as JPEG"
+    said = "a raw photo without a preview: export it as JPEG"
     assert reasons == dict.fromkeys(("1.dng", "2.cr2", "3.cr3"), said)
 
 

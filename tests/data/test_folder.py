@@ -119,7 +119,7 @@ def test_what_opens_and_cannot_be_decoded_is_unreadable(tmp_path, write):
     assert streamed.facts(np.arange(2))["width"].tolist() == [40, 0]
     (known, reason) = streamed.unreadable(np.arange(2))
     assert known is None
-    assert reason.startswith("OSError: image file is truncated")
+    assert reason.startswith("image file is truncated")
 
 
 def test_an_image_deleted_during_a_run(tmp_path, write):
@@ -140,7 +140,7 @@ def test_an_image_of_too_many_pixels_is_unreadable(tmp_path, write, monkeypatch,
     dataset = images.readable(dataset)
     ((path, reason),) = dataset.skipped
     assert path == "2.png"
-    assert reason.startswith("ValueError: 40 x 40 pixels; at most")
+    assert reason.startswith("40 x 40 pixels; at most")
 
 
 @RESIDENT
@@ -301,10 +301,8 @@ def test_a_folder_that_cannot_be_read(tmp_path, write, monkeypatch):
     monkeypatch.setattr(os, "scandir", refuse)
     dataset = load(tmp_path)
     assert dataset.sources == ("1.png",)
-    assert dataset.skipped == (("lost+found/", "PermissionError: Permission denied"),)
-    assert dataset.notes == (
-        "folders that cannot be read: lost+found/ (PermissionError: Permission denied)",
-    )
+    assert dataset.skipped == (("lost+found/", "Permission denied"),)
+    assert dataset.notes == ("folders that cannot be read: lost+found/ (Permission denied)",)
     with pytest.raises(InputError, match=r"found must be a folder that can be read; got Perm"):
         load(tmp_path / "lost+found")
 
@@ -381,9 +379,7 @@ def test_a_zip_that_unpacks_to_much_and_leads_outside(tmp_path, write, monkeypat
             archive.write(tmp_path / "1.png", "1.png")
     dataset = load(tmp_path / "p.zip", max_corrupt_fraction=0.5)
     assert dataset.sources == ("1.png",)
-    assert dataset.skipped == (
-        ("bomb.jpg", "ValueError: 1,001 bytes once unpacked; at most 1,000 are read"),
-    )
+    assert dataset.skipped == (("bomb.jpg", "1,001 bytes once unpacked; at most 1,000 are read"),)
     assert dataset.ignored == ((".zip", 1), (folder._OUTSIDE, 2))
     packed = (tmp_path / "p.zip").read_bytes()
     (tmp_path / "p.zip").write_bytes(packed.replace(b"PNG", b"GNP"))
