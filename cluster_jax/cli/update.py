@@ -67,7 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if flags.undo:
             ended = states.undo(flags.workdir, with_report=report)
         elif flags.n_clusters is not None:
-            ended = update.with_number(flags.workdir, flags.n_clusters, with_report=report)
+            with checks.named({"n_clusters must": "--n-clusters must"}):
+                ended = update.with_number(flags.workdir, flags.n_clusters, with_report=report)
         elif of_rows:
             if flags.features is None and not flags.refit:
                 must = "--features must be the file with all rows of now"

@@ -309,7 +309,10 @@ def _unchanged(before: Run, run: Run, *, with_report: bool) -> Ended:
         page.repaired(run, with_report=with_report)
     has = f"{run.workdir} has all {counted(len(run.columns), run.words[0])} already"
     lines = [*changes.missing_folders(run), f"Nothing has happened: {has}, and none is gone."]
-    if run.config != before.config:
-        lines.append(f"They are in {image_files.shown(run.config['data']['dir'])} from now on.")
+    now, then = (each.config.get("data", {}) for each in (run, before))
+    if now.get("dir") != then.get("dir"):
+        lines.append(f"They are in {image_files.shown(now['dir'])} from now on.")
+    if globs := [glob for glob in now.get("exclude", ()) if glob not in then.get("exclude", ())]:
+        lines.append(f"Files that match {', '.join(globs)} are left out from now on.")
     text = "\n".join(lines)
     return text, changes.values(dataclasses.replace(run, events=(), changes={}), refit=False)

@@ -463,6 +463,10 @@ def test_the_only_folder_is_away_and_another_one_is_named(place, capsys):
     names = {row["image"] for row in toy.table(run)}
     assert len(names) == 42
     assert "photos/07.png" not in names
+    update.main([f"--workdir={run}", "--exclude=07.*", "--exclude=*.raw"])
+    said = capsys.readouterr().out
+    assert said.endswith("\nFiles that match *.raw are left out from now on.\n"), "of no photo"
+    assert "They are in" not in said
     update.main([f"--workdir={run}"])
     assert "Nothing has happened" in capsys.readouterr().out
 

@@ -14,6 +14,7 @@ from cluster_jax.clustering import cut_tree
 from cluster_jax.data.images import FACTS
 from cluster_jax.report import report_map
 from cluster_jax.report.report import render
+from cluster_jax.runs.corrections import checked_name
 from tests.report.browser import CHROMIUM, STEPS, WATCH, start, visit
 from tests.report.test_report import CLUSTERS, NAMES, TREE, labeled, make, repeated, smooth_tree
 
@@ -747,6 +748,18 @@ def test_names_and_pictures_are_whole_at_the_edge_of_the_map(tmp_path):
         assert 0 <= top <= height - side
     assert max(found["rows"]) < height
     assert found["zoomed"] == 0, "all groups are outside of what is seen"
+
+
+def test_a_pasted_name_has_no_characters_that_the_command_refuses(tmp_path):
+    steps = """
+      type(0, "\\ufeff cats\\u200b and\\u00ad\\tdogs \\u202e");
+      type(2, "\\u{1f468}\\u200d\\u{1f469} \\ud83d");
+      type(4, "\\u200b\\uf8ff");
+      $("save-corrections").click();
+    """
+    names = json.loads(run(tmp_path, decided(), steps)["downloads"][0])["names"]
+    assert names == {"0": "cats and dogs", "2": "\U0001f468\u200d\U0001f469", "4": "\uf8ff"}
+    assert all(checked_name(name) == name for name in names.values())
 
 
 def test_a_name_that_another_group_has_is_asked_about(tmp_path):

@@ -105,6 +105,7 @@ def test_two_updates_at_once(run):
             "--undo must be given alone; got --refit beside it",
         ),
         (["--workdir={run}", "--undo"], "must have an update or corrections to take back"),
+        (["--workdir={run}", "--n-clusters=7000"], "error: --n-clusters must be "),
         (["--workdir={run}", "--array=x"], "--array must come with --features"),
         (["--workdir={run}", "--features={wide}", "--array=x"], "--array must name an array of"),
         (["--workdir={run}"], "--features must be the file with all rows"),

@@ -90,9 +90,12 @@ function merge(id, into) {
   decide(said, { kind: "merge", group: id, into, name: name === groups.get(into).name ? "" : name });
 }
 
+// Pasted text may have characters that are not seen; the command refuses them, but those that join parts of a sign.
+const cleaned = (text) => text.replace(/\s+/g, " ").replace(/(?![\u200c\u200d])[\p{Cc}\p{Cf}\p{Cs}]/gu, "").trim();
+
 // Where another group has the name, they may be one.
 function rename(id, text) {
-  const name = text.trim().replace(/\s+/g, " ");
+  const name = cleaned(text);
   const same = filled().find((other) => other !== id && titled(other) === name);
   const call = () => decide(name ? `The ${words.cluster} is called ${name}.` : "The name is the first one again.", { kind: "name", group: id, name });
   if (name === groups.get(id).name || (!name && !decisions.named.has(id))) return refresh("");
