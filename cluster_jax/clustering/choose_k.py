@@ -43,20 +43,18 @@ from cluster_jax.clustering import knn, representation, tree
 from cluster_jax.clustering.representation import FEW_AXES, Smoother
 from cluster_jax.core.arrays import blocks
 
-# Fewest rows that HDBSCAN is asked about, and that are searched for clusters inside a cluster.
-MIN_SPLIT = 20
 # Number of clusters above which Ward's groups are scored without k-means, on so many rows.
 _MANY, _MANY_ROWS = 300, 2_000
 # The smallest gap of clusters; share of the links between neighbors that must stay inside clusters
 # in few axes.
 MIN_GAP, MOST_LINKS = 0.1, 0.9
-# Share of the rows that must be in HDBSCAN's clusters, number of neighbors of its densities, and
-# fewest rows of a cluster of many rows.
-DENSE_SHARE, _DENSE_NEIGHBORS, _DENSE_SIZE = 0.75, 5, 25
+# Fewest rows that HDBSCAN is asked about; share of them that must be in its clusters; number of
+# neighbors of its densities; and fewest rows of a cluster of many rows.
+_DENSE_LEAST, DENSE_SHARE, _DENSE_NEIGHBORS, _DENSE_SIZE = 20, 0.75, 5, 25
 # Rows without clusters: number in all sets together, number of sets, rows for each cluster (with
 # two or three for each, the silhouette would differ), and most rows of one set: more clusters are
 # compared with as many as have room in it.
-NULL_ROWS, _NULLS, PER_CLUSTER, MOST_NULL_ROWS = 1_500, 12, 5, 4_000
+_NULL_ROWS, _NULLS, PER_CLUSTER, MOST_NULL_ROWS = 1_500, 12, 5, 4_000
 
 
 def of_number(rows: Smoother, sizes: NDArray, wanted: int) -> NDArray:
@@ -237,8 +235,10 @@ def gap_of(
     """
     k = int(labels.max()) + 1
     expected = []
-    for _ in range(min(max(1, NULL_ROWS // len(x)), _NULLS)):
-        drawn = without_clusters(x, rows, min(max(NULL_ROWS, PER_CLUSTER * k), MOST_NULL_ROWS), rng)
+    for _ in range(min(max(1, _NULL_ROWS // len(x)), _NULLS)):
+        drawn = without_clusters(
+            x, rows, min(max(_NULL_ROWS, PER_CLUSTER * k), MOST_NULL_ROWS), rng
+        )
         most = len(drawn.sharp) // (2 if len(drawn.sharp) == len(x) else PER_CLUSTER)
         parts = partition(drawn, tree.ward(drawn.smooth), min(k, most))
         expected.append(silhouette(drawn, parts))
@@ -280,7 +280,7 @@ def split_curved(rows: NDArray) -> NDArray | None:
     Args:
         rows: `[n, r]`.
     """
-    if len(rows) < MIN_SPLIT:
+    if len(rows) < _DENSE_LEAST:
         return None
     from sklearn.cluster import HDBSCAN  # Not before: a service needs none.
 

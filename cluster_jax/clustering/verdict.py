@@ -10,8 +10,7 @@
    Gaussian are two clusters. It is one cluster if there is one, with the cosine only if there are
    no parts by the Euclidean distance.
 2. Best guess, of an answer that is not clear. If less than 75 % of the clusters, and of
-   the rows, are apart, it is that of `choose_k` and `levels`, without the parts of step 1, and
-   with rare kinds.
+   the rows, are apart, it is that of `choose_k` and `levels`, without the parts of step 1.
 3. Too many (`_is_too_many`). More than 12 clusters of a best guess must have 14 rows on average,
    and a silhouette that exceeds that of as many clusters of rows whose columns are shuffled, each
    on its own, by 0.1 and by half of their own gap: columns with long tails have corners, as outputs
@@ -92,8 +91,6 @@ def find(x: NDArray, rows: Smoother, rng: np.random.Generator) -> Found:
     guess = labels if is_guess else divided
     if _is_too_many(x, rows, guess, is_curved, rng):
         guess = _fewer(rows, guess, scores, is_curved)
-    elif is_guess and guess.any():
-        guess = levels.with_rare(levels.inside(x, rows, guess, rng), guess)
     return Found(guess, gap, UNCLEAR, scores, is_guess)
 
 

@@ -1,11 +1,11 @@
-"""The number of clusters: blobs, curved shapes, levels, rare kinds, few rows, and verdicts."""
+"""The number of clusters: blobs, curved shapes, levels, few rows, and verdicts."""
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_iris, make_circles, make_moons
 from sklearn.metrics import adjusted_rand_score, silhouette_samples
 
-from cluster_jax.clustering import choose_k, levels, representation, tree, verdict
+from cluster_jax.clustering import choose_k, representation, tree, verdict
 from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.core import arrays
 from tests.clustering.blobs import blobs, fit
@@ -188,24 +188,6 @@ def test_the_last_step_is_to_the_nearest_mean_of_sharp_rows():
     rows = representation.Smoother(np.zeros(1), np.eye(1), False, sharp, smooth_rows, none)
     labels = choose_k.partition(rows, tree.ward(smooth_rows), 2)
     assert (labels == labels[2]).tolist() == [False, False, True, True, True, True]
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_rare_kind_inside_a_cluster_becomes_one(seed):
-    """Eight rows that stand apart from 200; where none do, the cluster stays whole."""
-    rng, one = np.random.default_rng(seed), np.zeros(208, int)
-    scales = np.where(np.arange(30) < 8, 3, 1)
-    x = scales * rng.normal(size=(208, 30))
-
-    def found():
-        rows = representation.fit(x, "euclidean")
-        inside = levels.inside(x, rows, one, np.random.default_rng(0))
-        return levels.with_rare(inside, one)
-
-    assert not found().any()
-    x[200:] = 3 * scales * np.sign(rng.normal(size=30)) + 0.5 * rng.normal(size=(8, 30))
-    assert not found()[:200].any()
-    assert found()[200:].sum() >= 6
 
 
 def test_more_clusters_than_three_hundred():
