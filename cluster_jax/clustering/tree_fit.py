@@ -18,7 +18,7 @@ It takes five steps:
    averaging as in label spreading [1], see `membership`.
 
 The order of the rows does not matter. Each constant is explained where it is defined;
-`experiments/log.md` lists the effects of halving or doubling it.
+`experiments/log.md` has what each rule gains.
 
 References:
     [1] Zhou et al. 2004, Learning with local and global consistency.
