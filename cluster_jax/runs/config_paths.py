@@ -91,7 +91,7 @@ def with_located(
     A path is the stored one. If nothing is there, it may have moved together with the workdir: then
     it is the path at the same place relative to the workdir, if something is there, or if the path
     was in the folder of the workdir, which has moved. The config of a run of embeddings, which has
-    no section `eval`, stays as it is.
+    no `images.json`, stays as it is.
 
     Args:
         config: the stored config of the run.
@@ -99,7 +99,7 @@ def with_located(
         images: content of its `images.json`, which has the path of the workdir at that time.
     """
     before = images.get("workdir")
-    if before is None or "eval" not in config:
+    if before is None:
         return dict(config)
     now = os.path.abspath(workdir)
     around = os.path.dirname(before) + os.sep

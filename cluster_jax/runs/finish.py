@@ -236,7 +236,7 @@ def complete(
     if repeated is not None:  # What a person keeps of its copies stays.
         kept = np.flatnonzero(run.columns["kept"]).tolist()
         repeated = duplicates.with_picked(repeated, kept)
-    suggested = suggested_names(config.values, made.embedding["backbone"], labels)
+    suggested = suggested_names(run, made.embedding["backbone"], labels)
     # A cluster keeps its suggestions: with each new photo, others would come first.
     suggested = {key: run.suggested.get(key, words) for key, words in suggested.items()}
     run = dataclasses.replace(
@@ -295,19 +295,17 @@ def with_map(run: Run) -> Run:
     return dataclasses.replace(run, points=points)
 
 
-def suggested_names(
-    config: Mapping[str, Any], rows: NDArray, labels: NDArray
-) -> Mapping[int, Sequence[str]]:
+def suggested_names(run: Run, rows: NDArray, labels: NDArray) -> Mapping[int, Sequence[str]]:
     """Suggests three names for each cluster, by the classes of ImageNet that the network knows.
 
     The result is empty if the network was trained by the run, or is not EfficientNet-Lite2.
 
     Args:
-        config: config of the run.
+        run: the run.
         rows: features `[m, d]` as the network has made them, not normalized.
         labels: int `[m]`, their clusters; -1, no cluster, gets no names.
     """
-    if "train" in config or pretrained.weights_of(config["encoder"]) != LITE2:
+    if run.is_trained or pretrained.weights_of(run.config["encoder"]) != LITE2:
         return {}
     is_in = labels != NO_CLUSTER
     return suggestions.suggest(rows[is_in], labels[is_in])

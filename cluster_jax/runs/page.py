@@ -45,10 +45,7 @@ def publish(
         with_report: True: write `report.html`; False: remove an existing one, and draw no map.
         changed: the table `changes.csv` of an update; None: an existing one stays.
     """
-    page = None
-    if with_report:  # Before the state is written, because it takes time.
-        run = finish.with_map(run)
-        page = render(run)
+    run, page = _rendered(run, with_report)  # Before the state is written: it takes time.
     run.write()
     if changed is not None:
         io.write(run.workdir / workdirs.CHANGES, assignments.to_csv(changed))
@@ -130,12 +127,17 @@ def repaired(run: Run, *, with_report: bool) -> Run:
             an existing page is removed. It has no effect if nothing is written.
     """
     if not is_published(run, with_report=with_report):
-        page = None
-        if with_report:
-            run = finish.with_map(run)
-            page = render(run)
+        run, page = _rendered(run, with_report)
         write_outputs(run, page)
     return run
+
+
+def _rendered(run: Run, with_report: bool) -> tuple[Run, str | None]:
+    """Returns a run with its map and its page; without a page the run as it is, and None."""
+    if not with_report:
+        return run, None
+    run = finish.with_map(run)
+    return run, render(run)
 
 
 def _write_table(run: Run, path: epath.Path) -> None:

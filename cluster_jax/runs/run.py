@@ -555,6 +555,7 @@ def _read(workdir: epath.Path, number: int) -> Run:
             names = config_paths.relocated(names, *places)
     if "facts" in stored and stored["facts"].dtype != FACTS:
         raise workdirs.older_version(workdir, "facts about its images or rows")
+    array = None if about["kind"] == "rows" else about["config"]["eval"]["features"]
     parts: dict[str, dict[str, NDArray]] = {"placer": {}, "duplicates": {}}
     for key in [key for key in stored if "." in key]:
         part, _, name = key.partition(".")
@@ -562,7 +563,7 @@ def _read(workdir: epath.Path, number: int) -> Run:
     run = Run(
         workdir=workdir,
         number=number,
-        store=store.read(workdir, about["config"], about.pop("features")),
+        store=store.read(workdir, array, about.pop("features")),
         names=names,
         placer=None,
         duplicates=duplicates.from_arrays(parts["duplicates"]) if parts["duplicates"] else None,

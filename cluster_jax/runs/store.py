@@ -70,15 +70,15 @@ def _mapped(workdir: epath.Path) -> NDArray:
         raise io.DamagedFile(workdir / FEATURES, "its rows cannot be read") from error
 
 
-def read(workdir: epath.Path, config: Mapping[str, Any], known: tuple[int, int]) -> NDArray | None:
+def read(workdir: epath.Path, part: str | None, known: tuple[int, int]) -> NDArray | None:
     """Returns all features `[s, d]` that a run has or had; None if they are not stored.
 
     The array may be a read-only memory map.
 
     Args:
         workdir: workdir of the run.
-        config: config of the run; its `eval.features`, "backbone" or "projection", names the array
-            of the first embedding that holds the features of images.
+        part: `eval.features` of a run of images, "backbone" or "projection": the array of the
+            first embedding that has their features; None: a run of embeddings.
         known: what `size_and_checksum` returned when the state was written. The file may have got
             more rows since. By default its rows are not compared with a checksum.
 
@@ -87,11 +87,11 @@ def read(workdir: epath.Path, config: Mapping[str, Any], known: tuple[int, int])
     """
     there = buckets.names(workdir)
     parts = list[NDArray]()
-    if "eval" in config:
+    if part is not None:
         if workdirs.TRAIN_EMBEDDING not in there:
             raise io.DamagedFile(workdir / workdirs.TRAIN_EMBEDDING, "it is not there")
         embedding = readable_rows(io.read_arrays(workdir / workdirs.TRAIN_EMBEDDING))
-        parts.append(embedding[config["eval"]["features"]])
+        parts.append(embedding[part])
     if FEATURES in there:
         try:
             # Also those that an undone update has added: `append` writes after them.

@@ -87,16 +87,26 @@ class Walk:
         self.past = []  # what `now` returned before each step that can be undone
         self.folders = ["photos"]
         self.has_labels, self.has_many_folders = bool(seed % 2), bool(seed % 3)
+        self.has_file_of_labels = seed % 4 == 3
+        first = []
         for kind in range(3):
-            self.draw(f"photos/{'ab'[kind % 2]}", kind, int(self.rng.integers(7, 12)))
-        flags = ["--labels=folders"] if self.has_labels else []
-        images.main([*self.places(), f"--workdir={self.run}", "--quiet", *flags, *QUICK])
-        self.flags = flags
+            made = self.draw(f"photos/{'ab'[kind % 2]}", kind, int(self.rng.integers(7, 12)))
+            first += [(path, f"kind {kind}") for path in made]
+        if self.has_file_of_labels:  # Of the first photos alone, under their first names.
+            lines = [f"{path.relative_to(self.home / 'photos')},{kind}" for path, kind in first]
+            (self.home / "labels.csv").write_text("\n".join(["image,label", *lines]) + "\n")
+        images.main([*self.places(), f"--workdir={self.run}", "--quiet", *self.flags, *QUICK])
         self.check()
 
     @property
     def run(self):
         return self.home / "run"
+
+    @property
+    def flags(self):
+        if self.has_file_of_labels:
+            return [f"--labels={self.home}/labels.csv"]
+        return ["--labels=folders"] if self.has_labels else []
 
     def places(self):
         return [str(self.home / name) for name in self.folders]

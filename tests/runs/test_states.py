@@ -586,15 +586,14 @@ def test_features_that_are_missing_or_damaged_are_told(run):
 def test_a_damaged_file_of_rows_that_no_state_needs_is_no_error(tmp_path):
     """An undone update of photos has left it: the first state has its rows in the embedding."""
     workdir, x = epath.Path(tmp_path), np.arange(6, dtype=np.float32).reshape(3, 2)
-    config = {"eval": {"features": "backbone"}}
     io.write_arrays(workdir / workdirs.TRAIN_EMBEDDING, {"backbone": x})
     store.append(workdir, x + 1)
     needed = store.size_and_checksum(workdir)
-    assert store.read(workdir, config, needed).tolist() == [*x.tolist(), *(x + 1).tolist()]
+    assert store.read(workdir, "backbone", needed).tolist() == [*x.tolist(), *(x + 1).tolist()]
     (workdir / store.FEATURES).write_bytes(b"damaged")
-    assert store.read(workdir, config, (0, 0)).tolist() == x.tolist()
+    assert store.read(workdir, "backbone", (0, 0)).tolist() == x.tolist()
     with pytest.raises(io.DamagedFile, match="its rows cannot be read"):
-        store.read(workdir, config, needed)
+        store.read(workdir, "backbone", needed)
 
 
 def test_no_table_is_read_back(first, tmp_path, monkeypatch):

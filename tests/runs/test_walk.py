@@ -393,6 +393,30 @@ def test_many_walks(tmp_path, seed):
     walk(Walk(tmp_path, seed), STEPS, seed, 20)
 
 
+def started(one, *flags):
+    """A process of `update` on the run of a walk."""
+    program = "from cluster_jax.cli import update; update.main()"
+    command = [sys.executable, "-c", program, f"--workdir={one.run}", "--quiet", *flags]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    return subprocess.Popen(command, env=environment)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10, 13))
+def test_two_processes_at_once(tmp_path, seed):
+    """One of them takes the new rows in; the other is refused, or finds nothing new after it."""
+    one = Walk(tmp_path, seed)
+    had, number = one.clusters(), records.read(one.run).number
+    one.come(5, 9)
+    flag = f"--features={one.file()}"
+    both = [started(one, flag), started(one, flag)]
+    codes = sorted(process.wait() for process in both)
+    assert codes in ([0, 0], [0, 2])
+    assert records.read(one.run).number == number + 1
+    one.check(had, 0.3)
+    one.nothing()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10, 13))
 @pytest.mark.parametrize("kind", ["update", "undo"])
@@ -405,11 +429,8 @@ def test_a_process_that_the_system_kills(tmp_path, seed, kind):
     undone, order, _, _ = one.past[-1]
     number, every = records.read(one.run).number, list(one.order)
     flags = ["--undo"] if kind == "undo" else [f"--features={one.file()}"]
-    program = "from cluster_jax.cli import update; update.main()"
-    command = [sys.executable, "-c", program, f"--workdir={one.run}", *flags]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
     changed = one.run.stat().st_mtime_ns  # A file appears in it at the first write.
-    process = subprocess.Popen(command, env=environment)
+    process = started(one, *flags)
     while process.poll() is None and one.run.stat().st_mtime_ns == changed:
         time.sleep(0.001)
     time.sleep(one.rng.uniform(0, 0.03))
