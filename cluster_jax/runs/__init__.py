@@ -25,7 +25,8 @@ A first run is an update of an empty run. Whoever changes `update` needs these t
 12. **Publish** (`page`): writes the state, then the tables, the results and the page.
 
 An update of photos, of rows or of the number of clusters is `update._updated` or its last step,
-`update._next`. `begin`, `photos`, `rows` and `trainings` make the features of a first run, `claims`
-checks which run a folder is of, `states` makes the states of a person, and `place` puts new rows
-into the clusters. `export`, `changes` and `provenance` only tell of a state.
+`update._next`. `begin`, `photos`, `rows` and `trainings` make the features of a first run, of which
+`embedding_files` says what is missing, `claims` checks which run a folder is of, `states` makes the
+states of a person, and `place` puts new rows into the clusters. `export`, `changes` and
+`provenance` only tell of a state.
 """

@@ -27,6 +27,7 @@ from cluster_jax.runs import (
     changes,
     claims,
     config_paths,
+    embedding_files,
     finish,
     page,
     photos,
@@ -37,8 +38,8 @@ from cluster_jax.runs import (
 from cluster_jax.runs import run as records
 from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.embedding_files import Files
 from cluster_jax.runs.run import Run
-from cluster_jax.runs.store import Store
 from cluster_jax.training.build import Inputs
 from cluster_jax.training.config import AnyConfig, PhotosConfig, RunConfig, own_files, parse_config
 from cluster_jax.training.progress import read_log
@@ -115,11 +116,11 @@ def _run(
     own.check(parsed.eval.metrics)
     difference = "" if finished is None else _difference(parsed, finished, workdir)
     is_same = finished is not None and not difference
-    files = {workdirs.IMAGES, workdirs.TRAIN_EMBEDDING}
-    files |= {workdirs.ENCODER} if isinstance(parsed, RunConfig) else set()
-    if workdirs.agree(is_same and files <= buckets.names(workdir), workdir):
+    needed = {workdirs.IMAGES, workdirs.TRAIN_EMBEDDING}
+    needed |= {workdirs.ENCODER} if isinstance(parsed, RunConfig) else set()
+    if workdirs.agree(is_same and needed <= buckets.names(workdir), workdir):
         return {**_finished(parsed, workdir, dataset, report), "config": parsed.values}
-    is_whole = jax.process_count() == 1 and files <= buckets.names(workdir)
+    is_whole = jax.process_count() == 1 and needed <= buckets.names(workdir)
     if difference and is_whole and isinstance(parsed, PhotosConfig):
         return _cluster_again(parsed, workdir, dataset, difference, report)
     started = time.perf_counter()
@@ -128,9 +129,9 @@ def _run(
         workdirs.check_unused(workdir)
     make: Callable[[Callable[[], None]], Inputs[Any]]
     if isinstance(parsed, RunConfig):
-        store, make = trainings.prepare(parsed, workdir, dataset)
+        files, make = trainings.prepare(parsed, workdir, dataset)
     else:
-        store, make = photos.prepare(parsed, workdir, dataset)
+        files, make = photos.prepare(parsed, workdir, dataset)
     if difference:
         say(difference)
     lock = workdirs.locked(workdir) if is_first else contextlib.nullcontext(lambda: None)
@@ -149,7 +150,7 @@ def _run(
                 return {**run.results, "config": parsed.values}
             if finished is not None and isinstance(parsed, PhotosConfig):
                 _check_images(records.read(workdir), inputs.dataset)
-            return _cluster_and_write(store, inputs, started, report)
+            return _cluster_and_write(files, inputs, started, report)
 
 
 def _finished(
@@ -290,12 +291,12 @@ def _changes(config: AnyConfig, run: Run) -> str:
 
 
 def _cluster_and_write(
-    store: Store, inputs: Inputs[AnyConfig], started: float, report: bool
+    files: Files, inputs: Inputs[AnyConfig], started: float, report: bool
 ) -> dict[str, Any]:
     """Clusters the embedding in the workdir, writes all outputs, and returns the results.
 
     Args:
-        store: the embeddings in the workdir, none of which is missing.
+        files: the embeddings in the workdir, none of which is missing.
         inputs: the images, also those that cannot be read.
         started: what `time.perf_counter` returned before the training or the embedding.
         report: whether to write the page.
@@ -308,9 +309,9 @@ def _cluster_and_write(
         waiting = f"; {processes - 1} of {processes} hosts wait, {until}"
     say("clustering" + waiting)
     seconds = time.perf_counter() - started
-    workdir = store.workdir
-    stages = _stages(store, inputs.config)
-    made = finish.embedded(inputs, read_features(workdir))
+    workdir = files.workdir
+    stages = _stages(files, inputs.config)
+    made = finish.embedded(inputs, embedding_files.read(workdir))
     before, after = finish.first(made, workdir, workdirs.read_values(workdir / workdirs.IMAGES))
     old = np.arange(0)
     # The same images by another section `eval`.
@@ -323,7 +324,7 @@ def _cluster_and_write(
         made,
         run,
         clustering,
-        steps=int(store.files[workdirs.TRAIN_EMBEDDING]),
+        steps=int(files.steps[workdirs.TRAIN_EMBEDDING]),
         records=read_log(workdir),
         seconds=seconds,
         stages=stages,
@@ -342,25 +343,11 @@ def _cluster_and_write(
     return {**run.results, "config": run.config}
 
 
-def _stages(store: Store, config: AnyConfig) -> Stages:
+def _stages(files: Files, config: AnyConfig) -> Stages:
     """Returns where the stages of an evaluation are kept in a workdir."""
     section = config.values["eval"]
     file = custom.file_hash(config.eval.method, FINDERS)
-    about = [stores.origin(store, workdirs.TRAIN_EMBEDDING), section, file, __version__]
+    about = [embedding_files.origin(files, workdirs.TRAIN_EMBEDDING), section, file, __version__]
     about.append(jax.process_count())
     made_from = workdirs.fingerprint(json.dumps(io.plain(about), sort_keys=True).encode())
-    return Stages(store.workdir / "evaluation.parts", made_from)
-
-
-def read_features(workdir: epath.Path) -> stores.Embeddings:
-    """Returns the embeddings in a workdir by the names of their files, without missing files.
-
-    Rows that stand in for unreadable files are among them, see `embed.UNREADABLE`, and so are
-    labels, see `embed.LABELS`; `embed.readable_rows` leaves both out.
-
-    Raises:
-        DamagedFile: a file is not what was written.
-    """
-    names = (workdirs.TRAIN_EMBEDDING, workdirs.TEST_EMBEDDING, workdirs.INITIAL_EMBEDDING)
-    there = buckets.names(workdir)
-    return {n: io.read_arrays(workdir / n) for n in names if n in there}
+    return Stages(files.workdir / "evaluation.parts", made_from)

@@ -207,33 +207,6 @@ def changed(workdir: epath.Path) -> InputError:
     )
 
 
-def has_embedding(file: epath.Path, fingerprint: str, step: int | str) -> bool:
-    """Returns whether a file was written by this run, from its network after `step` training steps.
-
-    The file is an embedding or the encoder. The result is False if the file does not exist, or was
-    written after another number of steps.
-
-    Args:
-        file: path of the embedding or of the encoder; need not exist.
-        fingerprint: fingerprint of the run's config and images.
-        step: number of training steps of the network; for the encoder the text `STEPS:FEATURES`,
-            such as `1000:backbone`.
-
-    Raises:
-        InputError: the file was written by another run, or is damaged (`DamagedFile`).
-    """
-    try:
-        made_by, _, made_at = io.read_fingerprint(file).partition(":")
-    except FileNotFoundError:
-        return False
-    if made_by != fingerprint:
-        raise InputError(
-            f"{file} must be the embedding of this run; got that of another config or of other "
-            "images: choose another folder"
-        )
-    return made_at == str(step)
-
-
 def _check_same(workdir: epath.Path, stored: Mapping[str, Any], config: Mapping[str, Any]) -> None:
     """Raises an `InputError` if a workdir has a run of another config, or of another command.
 

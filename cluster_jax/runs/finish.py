@@ -30,9 +30,9 @@ from cluster_jax.report.duplicates import Duplicates
 from cluster_jax.runs import measured, novel, provenance
 from cluster_jax.runs import run as records
 from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.embedding_files import Embeddings
 from cluster_jax.runs.next_state import Numbers, Step, find, next_state, with_rows
 from cluster_jax.runs.run import Run
-from cluster_jax.runs.store import Embeddings
 from cluster_jax.training import watch
 from cluster_jax.training.build import Inputs
 from cluster_jax.training.config import AnyConfig, RunConfig
@@ -46,7 +46,8 @@ class Embedded(NamedTuple):
 
     Attributes:
         inputs: the n readable images.
-        features: the embeddings of these images, and of the test images, by file, see `store`.
+        features: the embeddings of these images, and of the test images, by file, see
+            `embedding_files`.
         clustered: the m images that are clustered, all n of them but in novel class discovery.
         embedding: `{"backbone": [m, d], ...}`, the embedding of the m images.
         repeated: duplicates among the n images; None: there are no pictures to compare.
@@ -68,7 +69,7 @@ def embedded(
 
     Args:
         inputs: all images, also those that cannot be read.
-        features: embeddings by file, see `begin.read_features`.
+        features: embeddings by file, see `embedding_files.read`.
         groups: see `find_duplicates`.
 
     Raises:

@@ -14,8 +14,8 @@ from cluster_jax.discovery import splits
 from cluster_jax.discovery.scores import Discovery, NetworkOutputs
 from cluster_jax.evaluation.options import EvalConfig
 from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.embedding_files import Embeddings
 from cluster_jax.runs.run import Run
-from cluster_jax.runs.store import Embeddings
 from cluster_jax.training.build import Inputs
 from cluster_jax.training.config import AnyConfig, RunConfig
 
@@ -38,7 +38,7 @@ def discover(inputs: Inputs[AnyConfig], features: Embeddings) -> Discovery | Non
 
     Args:
         inputs: the readable images, and test images.
-        features: the embeddings of these images, by file, see `store`.
+        features: the embeddings of these images, by file, see `embedding_files`.
     """
     config, dataset, test_images = inputs
     trained, tested = (features.get(n) for n in (workdirs.TRAIN_EMBEDDING, workdirs.TEST_EMBEDDING))

@@ -23,13 +23,14 @@ from cluster_jax.data.decode import Item
 from cluster_jax.encoding.embed import UNREADABLE, Batch, Parts, readable_images, readable_rows
 from cluster_jax.encoding.embed import embed as embed_batches
 from cluster_jax.encoding.encoder import Encoder
-from cluster_jax.runs import changes, claims, match, sources, start
+from cluster_jax.runs import changes, claims, embedding_files, match, sources, start
 from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.embedding_files import Files
 from cluster_jax.runs.features import forward_of
 from cluster_jax.runs.match import Comparison, Now
 from cluster_jax.runs.run import Run
-from cluster_jax.runs.store import Pictures, Store
+from cluster_jax.runs.store import Pictures
 from cluster_jax.training import build
 from cluster_jax.training.build import Inputs
 from cluster_jax.training.config import PhotosConfig, parse_config
@@ -37,7 +38,7 @@ from cluster_jax.training.config import PhotosConfig, parse_config
 
 def prepare(
     config: PhotosConfig, workdir: epath.Path, dataset: Dataset | None
-) -> tuple[Store, Callable[[Callable[[], None]], Inputs[PhotosConfig]]]:
+) -> tuple[Files, Callable[[Callable[[], None]], Inputs[PhotosConfig]]]:
     """Loads photos, checks them with their workdir, and tells of them; writes nothing.
 
     Args:
@@ -58,17 +59,17 @@ def prepare(
     known = stores.read_pictures(workdir).facts
     inputs = build.load_photos(once, dataset, known)._replace(config=config)
     start.print_start(inputs, workdir)
-    store = stores.find(workdir, inputs, {workdirs.TRAIN_EMBEDDING: 0})
+    files = embedding_files.find(workdir, inputs, {workdirs.TRAIN_EMBEDDING: 0})
 
-    if workdirs.WEIGHTS not in store.recorded:  # New images get the network of the embedding.
-        store = store._replace(missing=tuple(store.files))
+    if workdirs.WEIGHTS not in files.recorded:  # New images get the network of the embedding.
+        files = files._replace(missing=tuple(files.steps))
 
     def make(_: Callable[[], None]) -> Inputs[PhotosConfig]:
-        is_done = workdirs.agree(not store.missing, workdir)
+        is_done = workdirs.agree(not files.missing, workdir)
         if is_done:
-            stores.begin(store, inputs, {})
+            embedding_files.begin(files, inputs, {})
         else:
-            _write(store, inputs)
+            _write(files, inputs)
         embedding = io.read_arrays(workdir / workdirs.TRAIN_EMBEDDING)
         readable = readable_images(inputs.dataset, embedding)
         stores.complete(workdir, readable)
@@ -81,7 +82,7 @@ def prepare(
             start.print_skipped(readable.skipped)
         return inputs._replace(dataset=_as_stored(readable, pictures))
 
-    return store, make
+    return files, make
 
 
 def _describe(encoder: Encoder) -> dict[str, Any]:
@@ -94,20 +95,20 @@ def _describe(encoder: Encoder) -> dict[str, Any]:
     return {"preprocessing": prepared, workdirs.WEIGHTS: encoder.checksum}
 
 
-def _write(store: Store, inputs: Inputs[PhotosConfig]) -> None:
+def _write(files: Files, inputs: Inputs[PhotosConfig]) -> None:
     """Embeds the photos, and writes their features and pictures."""
     encoder = build.encoder_of(inputs.config)
-    stores.begin(store, inputs, _describe(encoder))
+    embedding_files.begin(files, inputs, _describe(encoder))
 
     def make(parts: Parts) -> Batch:
         made = embed(inputs, encoder, parts)
         pictures = pictures_of(made, 0)
         if pictures is not None:
-            stores.write_pictures(store.workdir, 0, pictures)
+            stores.write_pictures(files.workdir, 0, pictures)
         return {name: made[name] for name in ("backbone", UNREADABLE) if name in made}
 
     labels = inputs.dataset.labels
-    stores.write(store, workdirs.TRAIN_EMBEDDING, encoder.checksum, make, labels)
+    embedding_files.write(files, workdirs.TRAIN_EMBEDDING, encoder.checksum, make, labels)
 
 
 def _as_stored(dataset: Dataset, pictures: Pictures) -> Dataset:

@@ -1,4 +1,4 @@
-"""What a run keeps of its images in its workdir, so that no later call reads these again.
+"""The store of a run: features and pictures of its images, so that no later call reads these.
 
 The features of a run are the rows of its first embedding, if it has images, followed by those of
 `FEATURES`, which grows. Rows never move or change: a state of the run says which of them it has.
@@ -11,10 +11,9 @@ import io as streams
 import os
 import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-import jax
 import numpy as np
 from etils import epath
 from numpy.typing import NDArray
@@ -23,20 +22,13 @@ from cluster_jax.core import arrays, buckets, io
 from cluster_jax.data import images, thumbnails
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import FACTS
-from cluster_jax.encoding.embed import LABELS, Batch, Parts, readable_rows
-from cluster_jax.runs import claims
+from cluster_jax.encoding.embed import readable_rows
 from cluster_jax.runs import workdir as workdirs
-from cluster_jax.training import build
-from cluster_jax.training.build import Inputs
-from cluster_jax.training.config import AnyConfig, PhotosConfig, own_files
 
 FEATURES = "features.npy"
 _PICTURES = re.compile(r"pictures-([0-9]+)\.npz")
 # The most images of a training of which thumbnails are kept, as many as a page has points.
 MOST_PICTURES = 100_000
-# Embeddings of a run, each `{"backbone": [n, d], ...}`, by the name of their file in a workdir:
-# `workdir.TRAIN_EMBEDDING` and, if there are any, `TEST_EMBEDDING` and `INITIAL_EMBEDDING`.
-Embeddings = Mapping[str, dict[str, np.ndarray]]
 
 
 def checksum(rows: NDArray) -> int:
@@ -226,129 +218,3 @@ def complete(workdir: epath.Path, dataset: Dataset, most: int = MOST_PICTURES) -
         files += encoded(dataset.shown.fetch(rows[part]))
     facts = np.zeros(len(rows), FACTS) if dataset.facts is None else dataset.facts(rows)
     write_pictures(workdir, 0, Pictures(rows, files, facts))
-
-
-class Store(NamedTuple):
-    """The embeddings of a run in its workdir, and which of them are missing.
-
-    Attributes:
-        workdir: the folder.
-        images: description of the images, see `claims.describe_images`.
-        recorded: content of `images.json`; {} if no earlier call has written it.
-        made_from: fingerprint of config and images.
-        files: name of the file of an embedding -> number of training steps of its network. For the
-            file of the encoder it is the text `STEPS:FEATURES`, because `eval.features` may change
-            after the training.
-        missing: the names in `files` of which no file exists, or one after other training steps.
-    """
-
-    workdir: epath.Path
-    images: Mapping[str, Any]
-    recorded: Mapping[str, Any]
-    made_from: str
-    files: Mapping[str, int | str]
-    missing: tuple[str, ...]
-
-
-def find(workdir: epath.Path, inputs: Inputs[AnyConfig], files: Mapping[str, int | str]) -> Store:
-    """Returns which embeddings of a run its workdir has.
-
-    Args:
-        workdir: folder of the run; need not exist.
-        inputs: the config and the images of the run.
-        files: the files that the run needs, see `Store`.
-
-    Raises:
-        InputError: the workdir has embeddings of other images or of another config, or a file is
-            damaged (`DamagedFile`).
-    """
-    # Facts about photos are in the store, by which `photos` tells other contents of a file.
-    has_facts = isinstance(inputs.config, PhotosConfig) and inputs.dataset.facts is not None
-    images = claims.describe_images(inputs.dataset, by_names=has_facts)
-    made_from = claims.made_from(inputs.config.values, images)
-    recorded = claims.check_images(workdir, images)
-    there = (claims.has_embedding(workdir / name, made_from, by) for name, by in files.items())
-    missing = tuple(name for name, is_there in zip(files, there, strict=True) if not is_there)
-    return Store(workdir, images, recorded, made_from, files, missing)
-
-
-def begin(store: Store, inputs: Inputs[AnyConfig], encoder: Mapping[str, Any]) -> None:
-    """Writes `config.json` and `images.json`, in the first process only.
-
-    Parts of embeddings that are complete are removed. What an earlier call has recorded of the
-    network of photos and of the file of a method stays.
-
-    Args:
-        store: the embeddings in the workdir, which exists.
-        inputs: the config and the images of the run.
-        encoder: what `images.json` says of the encoder of photos, see `photos.prepare`; {} where
-            it is recorded already, and for a training.
-    """
-    if jax.process_index() != 0:
-        return
-    config = inputs.config
-    workdir = store.workdir
-    io.write_json(workdir / workdirs.CONFIG, config.values)
-    described = {
-        "config": config.name,
-        "code": own_files(config),
-        **store.recorded,
-        **store.images,
-        **build.describe_images(inputs),
-        "workdir": os.path.abspath(workdir),
-        **encoder,
-    }
-    io.write_json(workdir / workdirs.IMAGES, described)
-    for name in store.files.keys() - set(store.missing):  # left by a kill after the last part
-        Parts(workdir / name, "").remove()
-
-
-def write(
-    store: Store,
-    name: str,
-    checksum: str,
-    make: Callable[[Parts], Batch],
-    labels: NDArray | None,
-) -> None:
-    """Computes and writes a missing embedding; parts of it are saved so that it resumes.
-
-    Args:
-        store: embeddings of the run.
-        name: name of the file, a key of `store.files`.
-        checksum: checksum of the network, by which parts of an earlier call are known again.
-        make: embeds the images; its argument is the location for parts of the embedding.
-        labels: int32 `[n]`, of all images, also unreadable ones; None: there are none.
-    """
-    parts = Parts(store.workdir / name, f"{origin(store, name)}:{checksum}")
-    parts.finish({**make(parts), **_of_labels(labels)}, origin(store, name))
-
-
-def write_labels(store: Store, name: str, labels: NDArray | None) -> None:
-    """Writes the labels of now into an embedding that is there, if it has others.
-
-    Labels may change after the training, since nothing but scores depends on them.
-
-    Args:
-        store: embeddings of the run.
-        name: name of the file.
-        labels: see `write`.
-    """
-    file = store.workdir / name
-    before = io.read_array(file, LABELS)
-    if labels is None or before is None:
-        is_same = labels is before
-    else:
-        is_same = np.array_equal(labels, before)
-    if not is_same:
-        embedding = io.read_arrays(file)
-        embedding.pop(LABELS, None)
-        Parts(file, "").finish({**embedding, **_of_labels(labels)}, origin(store, name))
-
-
-def _of_labels(labels: NDArray | None) -> Batch:
-    return {} if labels is None else {LABELS: labels.astype(np.int32)}
-
-
-def origin(store: Store, name: str) -> str:
-    """Returns the fingerprint in the file of an embedding or of the encoder, by its name."""
-    return f"{store.made_from}:{store.files[name]}"

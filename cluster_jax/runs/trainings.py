@@ -20,11 +20,10 @@ from cluster_jax.data.datasets import Dataset
 from cluster_jax.encoding.embed import Parts, embed, forward_of
 from cluster_jax.methods import base as methods
 from cluster_jax.nets import pretrained
-from cluster_jax.runs import start
-from cluster_jax.runs import store as stores
+from cluster_jax.runs import embedding_files, start
 from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.embedding_files import Files
 from cluster_jax.runs.features import embed_images
-from cluster_jax.runs.store import Store
 from cluster_jax.training import build, checkpoint, loop, watch
 from cluster_jax.training import state as states
 from cluster_jax.training.build import BuiltRun, Inputs
@@ -49,7 +48,7 @@ class Weights(NamedTuple):
 
 def prepare(
     config: RunConfig, workdir: epath.Path, dataset: Dataset | None
-) -> tuple[Store, Callable[[Callable[[], None]], Inputs[RunConfig]]]:
+) -> tuple[Files, Callable[[Callable[[], None]], Inputs[RunConfig]]]:
     """Builds a training and checks it with its images and its workdir; writes nothing.
 
     Args:
@@ -73,27 +72,27 @@ def prepare(
     inputs = last.inputs
     start.print_start(inputs, workdir, stages)
     steps = last.training.total_steps
-    files: dict[str, int | str] = {
+    needed: dict[str, int | str] = {
         workdirs.TRAIN_EMBEDDING: steps,
         workdirs.ENCODER: f"{steps}:{config.eval.features}",
     }
     if last.test is not None:
-        files[workdirs.TEST_EMBEDDING] = steps
+        needed[workdirs.TEST_EMBEDDING] = steps
     if len(stages) > 1 or last.config.init_from is not None:
-        files[workdirs.INITIAL_EMBEDDING] = 0
-    store = stores.find(workdir, inputs, files)
-    if store.missing == (workdirs.ENCODER,) and not _started(stages):
+        needed[workdirs.INITIAL_EMBEDDING] = 0
+    files = embedding_files.find(workdir, inputs, needed)
+    if files.missing == (workdirs.ENCODER,) and not _started(stages):
         raise InputError(
             f"{workdir} must have its checkpoints, of which {workdirs.ENCODER} is made; got none: "
             "restore them from a copy, or train in another folder"
         )
-    weights = initial_weights(stages, again=workdirs.INITIAL_EMBEDDING in store.missing)
-    return store, functools.partial(_make_features, stages, store, weights, labels)
+    weights = initial_weights(stages, again=workdirs.INITIAL_EMBEDDING in files.missing)
+    return files, functools.partial(_make_features, stages, files, weights, labels)
 
 
 def _make_features(
     stages: list[BuiltRun],
-    store: Store,
+    files: Files,
     weights: Weights | None,
     labels: tfds.Labels,
     guard: Callable[[], None],
@@ -102,7 +101,7 @@ def _make_features(
 
     Args:
         stages: all stages of the run.
-        store: its embeddings; if none is missing, nothing is trained.
+        files: its embeddings; if none is missing, nothing is trained.
         weights: the network from which the first stage starts, or None.
         labels: labels of a streamed set, which are stored for the next call.
         guard: see `training.loop.train`.
@@ -115,30 +114,30 @@ def _make_features(
         InputError, NotFinite, Collapsed, Preempted, OSError: see `embed_images` and
             `training.loop.train`.
     """
-    is_done = workdirs.agree(not store.missing, store.workdir)
-    stores.begin(store, stages[-1].inputs, {})
+    is_done = workdirs.agree(not files.missing, files.workdir)
+    embedding_files.begin(files, stages[-1].inputs, {})
     labels.write()
     if is_done:
-        _write_labels(store, stages[-1])
+        _write_labels(files, stages[-1])
         _end_at_once()
-    stages = embed_images(stages, store.made_from)
+    stages = embed_images(stages, files.made_from)
     last = stages[-1]
     if is_done:
         return last.inputs
-    state = _train(stages, store, weights, guard)
+    state = _train(stages, files, weights, guard)
     _end_at_once()
-    if workdirs.ENCODER in store.missing and jax.process_index() == 0:
+    if workdirs.ENCODER in files.missing and jax.process_index() == 0:
         kept = last.training.method.kept(state.params, state.model_state)
-        origin = stores.origin(store, workdirs.ENCODER)
-        build.trained(last.inputs, *kept).save(store.workdir / workdirs.ENCODER, origin)
+        origin = embedding_files.origin(files, workdirs.ENCODER)
+        build.trained(last.inputs, *kept).save(files.workdir / workdirs.ENCODER, origin)
     if last.test is not None:
-        _embed(store, workdirs.TEST_EMBEDDING, last, last.test, state)
-    _embed(store, workdirs.TRAIN_EMBEDDING, last, last.training.dataset, state)
+        _embed(files, workdirs.TEST_EMBEDDING, last, last.test, state)
+    _embed(files, workdirs.TRAIN_EMBEDDING, last, last.training.dataset, state)
     return last.inputs
 
 
 def _train(
-    stages: list[BuiltRun], store: Store, weights: Weights | None, guard: Callable[[], None]
+    stages: list[BuiltRun], files: Files, weights: Weights | None, guard: Callable[[], None]
 ) -> State:
     """Trains all stages, each from the network of the previous one; resumes interrupted ones.
 
@@ -149,7 +148,7 @@ def _train(
         The final state of the last stage.
     """
     first = max(_started(stages), default=0)
-    if workdirs.INITIAL_EMBEDDING in store.missing and first:
+    if workdirs.INITIAL_EMBEDDING in files.missing and first:
         first = min(first, len(stages) - 2)  # whose network the last stage starts from
     for stage in stages[first:]:
         run = stage.training
@@ -158,7 +157,7 @@ def _train(
             state, message = start_from(state, weights, stage.config.name)
             say(message)
         if stage is stages[-1]:
-            _embed(store, workdirs.INITIAL_EMBEDDING, stage, run.dataset, state)
+            _embed(files, workdirs.INITIAL_EMBEDDING, stage, run.dataset, state)
         clustered = stage
         if run.method.refresh is not None and run.method.refresh.kept is not None:
             method = run.method._replace(kept=run.method.refresh.kept)
@@ -172,22 +171,22 @@ def _train(
     return state
 
 
-def _embed(store: Store, name: str, stage: BuiltRun, dataset: Dataset, state: State) -> None:
+def _embed(files: Files, name: str, stage: BuiltRun, dataset: Dataset, state: State) -> None:
     """Writes an embedding by the network of a state, if it is missing."""
-    if name in store.missing:
+    if name in files.missing:
         checksum = states.checksum((state.params, state.model_state))
         of_state = functools.partial(embed_all, stage, dataset, state, in_all=False)
-        stores.write(store, name, checksum, of_state, dataset.labels)
+        embedding_files.write(files, name, checksum, of_state, dataset.labels)
 
 
-def _write_labels(store: Store, last: BuiltRun) -> None:
+def _write_labels(files: Files, last: BuiltRun) -> None:
     """Writes labels that have changed into the embeddings; the first process alone does."""
     if jax.process_index() != 0:
         return
-    for name in store.files.keys() - {workdirs.ENCODER}:
+    for name in files.steps.keys() - {workdirs.ENCODER}:
         dataset = last.test if name == workdirs.TEST_EMBEDDING else last.training.dataset
         assert dataset is not None  # Its embedding is among the files.
-        stores.write_labels(store, name, dataset.labels)
+        embedding_files.write_labels(files, name, dataset.labels)
 
 
 def _end_at_once() -> None:

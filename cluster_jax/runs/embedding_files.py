@@ -1,0 +1,193 @@
+"""The embeddings that the network of a run has made, as files of its workdir: which are missing.
+
+`store` has what a run keeps of them for all later states.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from etils import epath
+from numpy.typing import NDArray
+
+from cluster_jax.core import buckets, io
+from cluster_jax.core.checks import InputError
+from cluster_jax.encoding.embed import LABELS, Batch, Parts
+from cluster_jax.runs import claims
+from cluster_jax.runs import workdir as workdirs
+from cluster_jax.training import build
+from cluster_jax.training.build import Inputs
+from cluster_jax.training.config import AnyConfig, PhotosConfig, own_files
+
+# Embeddings of a run, each `{"backbone": [n, d], ...}`, by the name of their file in a workdir:
+# `workdir.TRAIN_EMBEDDING` and, if there are any, `TEST_EMBEDDING` and `INITIAL_EMBEDDING`.
+Embeddings = Mapping[str, dict[str, np.ndarray]]
+
+
+class Files(NamedTuple):
+    """The embeddings of a run in its workdir, and which of them are missing.
+
+    Attributes:
+        workdir: the folder.
+        images: description of the images, see `claims.describe_images`.
+        recorded: content of `images.json`; {} if no earlier call has written it.
+        made_from: fingerprint of config and images.
+        steps: name of the file of an embedding -> number of training steps of its network. For the
+            file of the encoder it is the text `STEPS:FEATURES`, because `eval.features` may change
+            after the training.
+        missing: the names in `steps` of which no file exists, or one after other training steps.
+    """
+
+    workdir: epath.Path
+    images: Mapping[str, Any]
+    recorded: Mapping[str, Any]
+    made_from: str
+    steps: Mapping[str, int | str]
+    missing: tuple[str, ...]
+
+
+def find(workdir: epath.Path, inputs: Inputs[AnyConfig], steps: Mapping[str, int | str]) -> Files:
+    """Returns which embeddings of a run its workdir has.
+
+    Args:
+        workdir: folder of the run; need not exist.
+        inputs: the config and the images of the run.
+        steps: the files that the run needs, see `Files`.
+
+    Raises:
+        InputError: the workdir has embeddings of other images or of another config, or a file is
+            damaged (`DamagedFile`).
+    """
+    # Facts about photos are in the store, by which `photos` tells other contents of a file.
+    has_facts = isinstance(inputs.config, PhotosConfig) and inputs.dataset.facts is not None
+    images = claims.describe_images(inputs.dataset, by_names=has_facts)
+    made_from = claims.made_from(inputs.config.values, images)
+    recorded = claims.check_images(workdir, images)
+    there = (_has_embedding(workdir / name, made_from, by) for name, by in steps.items())
+    missing = tuple(name for name, is_there in zip(steps, there, strict=True) if not is_there)
+    return Files(workdir, images, recorded, made_from, steps, missing)
+
+
+def begin(files: Files, inputs: Inputs[AnyConfig], encoder: Mapping[str, Any]) -> None:
+    """Writes `config.json` and `images.json`, in the first process only.
+
+    Parts of embeddings that are complete are removed. What an earlier call has recorded of the
+    network of photos and of the file of a method stays.
+
+    Args:
+        files: the embeddings in the workdir, which exists.
+        inputs: the config and the images of the run.
+        encoder: what `images.json` says of the encoder of photos, see `photos.prepare`; {} where
+            it is recorded already, and for a training.
+    """
+    if jax.process_index() != 0:
+        return
+    config = inputs.config
+    workdir = files.workdir
+    io.write_json(workdir / workdirs.CONFIG, config.values)
+    described = {
+        "config": config.name,
+        "code": own_files(config),
+        **files.recorded,
+        **files.images,
+        **build.describe_images(inputs),
+        "workdir": os.path.abspath(workdir),
+        **encoder,
+    }
+    io.write_json(workdir / workdirs.IMAGES, described)
+    for name in files.steps.keys() - set(files.missing):  # left by a kill after the last part
+        Parts(workdir / name, "").remove()
+
+
+def write(
+    files: Files,
+    name: str,
+    checksum: str,
+    make: Callable[[Parts], Batch],
+    labels: NDArray | None,
+) -> None:
+    """Computes and writes a missing embedding; parts of it are saved so that it resumes.
+
+    Args:
+        files: embeddings of the run.
+        name: name of the file, a key of `files.steps`.
+        checksum: checksum of the network, by which parts of an earlier call are known again.
+        make: embeds the images; its argument is the location for parts of the embedding.
+        labels: int32 `[n]`, of all images, also unreadable ones; None: there are none.
+    """
+    parts = Parts(files.workdir / name, f"{origin(files, name)}:{checksum}")
+    parts.finish({**make(parts), **_of_labels(labels)}, origin(files, name))
+
+
+def write_labels(files: Files, name: str, labels: NDArray | None) -> None:
+    """Writes the labels of now into an embedding that is there, if it has others.
+
+    Labels may change after the training, since nothing but scores depends on them.
+
+    Args:
+        files: embeddings of the run.
+        name: name of the file.
+        labels: see `write`.
+    """
+    file = files.workdir / name
+    before = io.read_array(file, LABELS)
+    if labels is None or before is None:
+        is_same = labels is before
+    else:
+        is_same = np.array_equal(labels, before)
+    if not is_same:
+        embedding = io.read_arrays(file)
+        embedding.pop(LABELS, None)
+        Parts(file, "").finish({**embedding, **_of_labels(labels)}, origin(files, name))
+
+
+def _of_labels(labels: NDArray | None) -> Batch:
+    return {} if labels is None else {LABELS: labels.astype(np.int32)}
+
+
+def origin(files: Files, name: str) -> str:
+    """Returns the fingerprint in the file of an embedding or of the encoder, by its name."""
+    return f"{files.made_from}:{files.steps[name]}"
+
+
+def _has_embedding(file: epath.Path, fingerprint: str, step: int | str) -> bool:
+    """Returns whether a file was written by this run, from its network after `step` training steps.
+
+    The file is an embedding or the encoder. The result is False if the file does not exist, or was
+    written after another number of steps.
+
+    Args:
+        file: path of the embedding or of the encoder; need not exist.
+        fingerprint: fingerprint of the run's config and images.
+        step: number of training steps of the network; for the encoder the text `STEPS:FEATURES`,
+            such as `1000:backbone`.
+
+    Raises:
+        InputError: the file was written by another run, or is damaged (`DamagedFile`).
+    """
+    try:
+        made_by, _, made_at = io.read_fingerprint(file).partition(":")
+    except FileNotFoundError:
+        return False
+    if made_by != fingerprint:
+        raise InputError(
+            f"{file} must be the embedding of this run; got that of another config or of other "
+            "images: choose another folder"
+        )
+    return made_at == str(step)
+
+
+def read(workdir: epath.Path) -> Embeddings:
+    """Returns the embeddings in a workdir by the names of their files, without missing files.
+
+    Rows that stand in for unreadable files are among them, see `embed.UNREADABLE`, and so are
+    labels, see `embed.LABELS`; `embed.readable_rows` leaves both out.
+
+    Raises:
+        DamagedFile: a file is not what was written.
+    """
+    names = (workdirs.TRAIN_EMBEDDING, workdirs.TEST_EMBEDDING, workdirs.INITIAL_EMBEDDING)
+    there = buckets.names(workdir)
+    return {n: io.read_arrays(workdir / n) for n in names if n in there}
