@@ -54,7 +54,7 @@ _DENSE_LEAST, DENSE_SHARE, _DENSE_NEIGHBORS, _DENSE_SIZE = 20, 0.75, 5, 25
 # Rows without clusters: number in all sets together, number of sets, rows for each cluster (with
 # two or three for each, the silhouette would differ), and most rows of one set: more clusters are
 # compared with as many as have room in it.
-_NULL_ROWS, _NULLS, _PER_CLUSTER, _MOST_NULL_ROWS = 1_500, 12, 5, 4_000
+_NULL_ROWS, _NULLS, PER_CLUSTER, MOST_NULL_ROWS = 1_500, 12, 5, 4_000
 
 
 def of_number(rows: Smoother, sizes: NDArray, wanted: int) -> NDArray:
@@ -235,10 +235,10 @@ def gap_of(
     """
     k = int(labels.max()) + 1
     expected = []
-    size = min(max(_NULL_ROWS, _PER_CLUSTER * k), _MOST_NULL_ROWS)
+    size = min(max(_NULL_ROWS, PER_CLUSTER * k), MOST_NULL_ROWS)
     for _ in range(min(max(1, _NULL_ROWS // len(x)), _NULLS)):
         drawn = without_clusters(x, rows, size, rng)
-        most = len(drawn.sharp) // (2 if len(drawn.sharp) == len(x) else _PER_CLUSTER)
+        most = len(drawn.sharp) // (2 if len(drawn.sharp) == len(x) else PER_CLUSTER)
         parts = partition(drawn, tree.ward(drawn.smooth), min(k, most))
         expected.append(silhouette(drawn, parts))
     return silhouette(rows, labels) - max(float(np.mean(expected)), 0.0), max(expected)

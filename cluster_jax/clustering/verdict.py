@@ -11,6 +11,11 @@
    no parts by the Euclidean distance.
 2. Best guess, of an answer that is not clear. If less than 75 % of the clusters, and of
    the rows, are apart, it is that of `choose_k` and `levels`, without the parts of step 1.
+3. Too many (`_is_too_many`). More than 12 clusters of a best guess must have 14 rows on average,
+   and a silhouette that exceeds that of as many clusters of rows whose columns are shuffled, each
+   on its own, by 0.1 and by half of their own gap: columns with long tails have corners, as outputs
+   of a softmax do, and a Gaussian has none. Otherwise the best number up to 12 is taken, or
+   HDBSCAN's clusters are joined to 12 (not of micro-clusters).
 
 What the steps gain is in `experiments/log.md`.
 """
@@ -32,6 +37,8 @@ MIN_ROWS = 6
 MOST_APART, NEARLY_ALL = 0.75, 0.95
 # Numbers of parts into which a cluster is divided.
 _PART_NUMBERS = (2, 3, 4)
+# A best guess has so many clusters at most, unless it has so many rows for each.
+_FEW, _ROWS_EACH = 12, 14
 
 
 class Found(NamedTuple):
@@ -81,7 +88,10 @@ def find(x: NDArray, rows: Smoother, rng: np.random.Generator) -> Found:
     if verdict != UNCLEAR:
         return Found(divided, gap, verdict if is_sure else UNCLEAR, scores)
     is_guess = share < MOST_APART and not is_curved
-    return Found(labels if is_guess else divided, gap, UNCLEAR, scores, is_guess)
+    guess = labels if is_guess else divided
+    if _is_too_many(x, rows, guess, is_curved, rng):
+        guess = _fewer(rows, guess, scores, is_curved)
+    return Found(guess, gap, UNCLEAR, scores, is_guess)
 
 
 def _divided(x: NDArray, metric: str, labels: NDArray) -> tuple[NDArray, bool]:
@@ -146,3 +156,37 @@ def _judged(x: NDArray, rows: Smoother, labels: NDArray, is_curved: bool) -> tup
         plain = representation.fit(x, "euclidean")
         is_alone &= separation.joined(x, plain, labels, is_curved=is_curved).max() == labels.max()
     return share, CLEAR if is_alone.all() else UNCLEAR
+
+
+def _is_too_many(
+    x: NDArray, rows: Smoother, labels: NDArray, is_curved: bool, rng: np.random.Generator
+) -> bool:
+    """Returns whether an unclear answer has more clusters than the rows can show, see step 3.
+
+    The arguments are those of `find`, the clusters, and whether they are those of HDBSCAN.
+    """
+    n = len(labels)
+    k = int(labels.max()) + 1
+    if rows.counts is not None or k <= _FEW:
+        return False
+    if k * _ROWS_EACH > n:
+        return True
+    m = min(n, choose_k.MOST_NULL_ROWS)
+    shuffled = np.stack([rng.permutation(column)[:m] for column in x.T], axis=1)
+    null = representation.fit(shuffled, rows.metric, n_axes=rows.sharp.shape[1])
+    parts = choose_k.partition(null, tree.ward(null.smooth), min(k, m // choose_k.PER_CLUSTER))
+    gap = 0.0 if is_curved else choose_k.gap_of(x, rows, labels, rng)[0]
+    least = max(choose_k.MIN_GAP, gap / 2)
+    return choose_k.silhouette(rows, labels) - choose_k.silhouette(null, parts) < least
+
+
+def _fewer(rows: Smoother, labels: NDArray, scores: dict[int, float], is_curved: bool) -> NDArray:
+    """Returns at most twelve clusters, int64 `[n]`: the best ones, or unions of curved ones.
+
+    The arguments are the representation, the clusters, the scores of `choose_k.search`, and whether
+    the clusters are those of HDBSCAN.
+    """
+    if is_curved:
+        return tree.cut_tree(tree.nested(rows.smooth, np.ones(len(labels)), labels), _FEW)
+    few = max((k for k in scores if k <= _FEW), key=lambda k: scores[k])
+    return choose_k.partition(rows, tree.ward(rows.smooth), few)

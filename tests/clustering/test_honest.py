@@ -6,7 +6,7 @@ import pytest
 from scipy.cluster import hierarchy
 from sklearn.metrics import adjusted_rand_score
 
-from cluster_jax.clustering import representation, tree_fit
+from cluster_jax.clustering import choose_k, representation, tree_fit, verdict
 from cluster_jax.clustering.base import CLEAR, ONE, UNCLEAR
 from cluster_jax.clustering.smooth_tree import SmoothTree
 from tests.clustering.blobs import fit
@@ -123,9 +123,22 @@ def test_by_default_rows_without_clusters_are_not_called_clear(kind, d):
 
 @every_row("metric", representation.METRICS)
 @every_row(("n", "d"), [(1500, 20), (1200, 2)])
-def test_corners_of_a_continuum_are_not_called_clear(n, d, metric):
+def test_corners_of_a_continuum_are_at_most_twelve(n, d, metric):
+    """Each column alone has as long a tail."""
     x = np.exp(2 * np.random.default_rng(d).normal(size=(n, d)))
-    assert SmoothTree(metric).fit(x / x.sum(axis=1, keepdims=True)).verdict_ != CLEAR
+    model = SmoothTree(metric).fit(x / x.sum(axis=1, keepdims=True))
+    assert (model.verdict_ != CLEAR, model.n_clusters_ <= 12) == (True, True)
+
+
+def test_clusters_that_are_too_many_are_joined():
+    """HDBSCAN finds more in a continuum of two columns, and none of them is cut."""
+    x = np.exp(2 * np.random.default_rng(5).normal(size=(1300, 2)))
+    rows = representation.fit(x / x.sum(axis=1, keepdims=True), "euclidean")
+    many = choose_k.split_curved(rows.sharp)
+    found = verdict.find(x, rows, np.random.default_rng(0))
+    assert many.max() + 1 > 12
+    assert (found.labels.max() + 1, found.verdict) == (12, UNCLEAR)
+    assert len(np.unique(np.stack([many, found.labels]), axis=1).T) == many.max() + 1
 
 
 @every_row(("groups", "kinds", "d", "n"), [(6, 4, 24, 1400), (5, 5, 20, 1500)])
