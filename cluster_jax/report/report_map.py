@@ -4,7 +4,8 @@ The page's script draws them: cards of the clusters, and the map on a canvas.
 """
 
 import base64
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,15 +79,9 @@ def build_map(
     has_picture = _has_picture(data, points)
     places = np.flatnonzero(has_picture)
     places = places[evenly_spaced(len(places), MAX_THUMBNAILS)]
-    sample = points[places]
-    side = int(min(SIDE, (SHEET_PIXELS / len(sample)) ** 0.5))
-    shown, sheets = {"sample": sample}, list[dict[str, Any]]()
+    best = functools.partial(_best, points[has_picture], clusters, changed)
+    shown, sheets = _sheets(data, points[places], best)
     nearest, n_nearest = None, 0
-    if data.fetch_images is not None:
-        sheets = [_sheet(data, "sample", sample, side)]
-        if side < SIDE:
-            shown["best"] = _best(points[has_picture], clusters, changed)
-            sheets.append(_sheet(data, "best", shown["best"], SIDE))
     if data.features is not None:
         neighbors = nearest_points(data.features[points], places)
         nearest = _pack(neighbors)
@@ -157,6 +152,28 @@ def _sheet(data: ReportData, column: str, points: NDArray, side: int) -> dict[st
     assert data.fetch_images is not None
     images = thumbnails.thumbnails(data.fetch_images, points, side)
     return {"column": column, **thumbnails.sprite(images)}
+
+
+def _sheets(
+    data: ReportData, sample: NDArray, best: Callable[[], NDArray]
+) -> tuple[dict[str, NDArray], list[dict[str, Any]]]:
+    """Returns the points of each sheet of thumbnails, by the name of its column, and the sheets.
+
+    Args:
+        data: what the report shows; without images there is no sheet.
+        sample: int `[m]`, the points of the first sheet.
+        best: returns the points of another one, of larger thumbnails, if those of the first are
+            small.
+    """
+    if data.fetch_images is None:
+        return {"sample": sample}, []
+    side = int(min(SIDE, (SHEET_PIXELS / len(sample)) ** 0.5))
+    shown = {"sample": sample}
+    sheets = [_sheet(data, "sample", sample, side)]
+    if side < SIDE:
+        shown["best"] = best()
+        sheets.append(_sheet(data, "best", shown["best"], SIDE))
+    return shown, sheets
 
 
 def _drawn(data: ReportData, clusters: Sequence[Cluster], kept: NDArray) -> list[dict[str, Any]]:
