@@ -160,11 +160,16 @@ def test_sentences_on_usps_are_of_the_results():
         _third_view(trained, lambda one: found.get((one.row, one.seed), {}).get("map")),
     ):
         assert change in readme
-    cueco = [
-        x.line["metrics"] for x in real.finished("mnist", registry.stored()) if x.row == "CueCo"
-    ]
-    for name in ("kmeans", "gridshift"):
-        assert tables.mean([100 * x[name]["acc"] for x in cueco], 1) in readme
+    mnist = [*real.finished("mnist", registry.stored())]
+    for row in {x.row for x in mnist}:
+        own = [x.line["metrics"] for x in mnist if x.row == row]
+        name = "with NRCC by SGHMC" if row.endswith("SGHMC") else row
+        acc = tables.mean([100 * x["kmeans"]["acc"] for x in own], 1)
+        assert re.search(rf"{acc} \({name}\W", readme), row
+    cueco = [x.line["metrics"] for x in mnist if x.row == "CueCo"]
+    assert tables.mean([100 * x["gridshift"]["acc"] for x in cueco], 1) in readme
+    commits = {x.line["provenance"]["commit"][:8] for x in mnist}
+    assert {x for x in commits if x not in readme} == set()
 
 
 def test_the_table_of_the_sampled_view_is_of_the_results():
