@@ -88,7 +88,15 @@ def of_number(rows: Smoother, sizes: NDArray, wanted: int) -> NDArray:
 
 
 def search(rows: Smoother) -> tuple[NDArray, dict[int, float]]:
-    """Returns the labels of the highest score, and the score of each k that was tried."""
+    """Returns the labels of the highest score, and the score of each k that was tried.
+
+    Example:
+        >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]
+        >>> rows = representation.fit(x, "euclidean")
+        >>> labels, scores = search(rows)
+        >>> np.bincount(labels).tolist(), max(scores, key=lambda k: scores[k])
+        ([100, 100, 100], 3)
+    """
     linkage = tree.ward(rows.smooth)
     m = len(rows.sharp)
     n = m if rows.counts is None else int(rows.counts.sum())
@@ -116,6 +124,12 @@ def partition(rows: Smoother, linkage: NDArray, k: int) -> NDArray:
     """Returns at most k clusters int64 `[n]`, see step 1; empty clusters are left out.
 
     `linkage` is Ward's tree of the smooth rows.
+
+    Example:
+        >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]
+        >>> rows = representation.fit(x, "euclidean")
+        >>> np.bincount(partition(rows, tree.ward(rows.smooth), 3)).tolist()
+        [100, 100, 100]
     """
     labels = tree.cut_tree(linkage, k)
     for _ in range(10):
@@ -137,14 +151,29 @@ def _to_nearest_mean(rows: NDArray, labels: NDArray, counts: NDArray | None) -> 
 
 
 def score(rows: Smoother, labels: NDArray, step: int = 1) -> float:
-    """Returns the score of step 2, averaged over every `step`-th row."""
+    """Returns the score of step 2, averaged over every `step`-th row.
+
+    Example:
+        >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]
+        >>> rows = representation.fit(x, "euclidean")
+        >>> labels = partition(rows, tree.ward(rows.smooth), 3)
+        >>> score(rows, labels) > score(rows, np.arange(300) % 2)
+        True
+    """
     # Inside a micro-cluster, smooth rows hardly differ.
     flat = rows._replace(sharp=rows.smooth, squares=None)
     return (silhouette(rows, labels, step) + silhouette(flat, labels, step)) / 2
 
 
 def silhouette(rows: Smoother, labels: NDArray, step: int = 1) -> float:
-    """Returns the mean silhouette of every `step`-th sharp row, weighted by its original rows."""
+    """Returns the mean silhouette of every `step`-th sharp row, weighted by its original rows.
+
+    Example:
+        >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]
+        >>> rows = representation.fit(x, "euclidean")
+        >>> silhouette(rows, np.zeros(300, np.int64))
+        0.0
+    """
     chosen = slice(None, None, step)
     values = silhouettes(rows.sharp, labels, rows.counts, rows.squares, chosen)
     return float(np.average(values, weights=None if rows.counts is None else rows.counts[chosen]))
@@ -215,6 +244,14 @@ def split(
     """Returns the clusters of features `[n, d]` by steps 3 and 4, and the gap.
 
     `labels` are those of step 2.
+
+    Example:
+        >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]
+        >>> rows = representation.fit(x, "euclidean")
+        >>> labels = partition(rows, tree.ward(rows.smooth), 3)
+        >>> labels, gap = split(x, rows, labels, np.random.default_rng(0))
+        >>> np.bincount(labels).tolist(), gap > MIN_GAP
+        ([100, 100, 100], True)
     """
     if is_flat(rows) and (curved := split_curved(rows.sharp)) is not None:
         return curved, float("inf")
@@ -232,6 +269,14 @@ def gap_of(
     """Returns the gap of clusters, and the highest silhouette of rows without clusters.
 
     See step 3.
+
+    Example:
+        >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]
+        >>> rows = representation.fit(x, "euclidean")
+        >>> labels = partition(rows, tree.ward(rows.smooth), 3)
+        >>> gap, highest = gap_of(x, rows, labels, np.random.default_rng(0))
+        >>> gap > MIN_GAP, highest < silhouette(rows, labels)
+        (True, True)
     """
     k = int(labels.max()) + 1
     expected = []
@@ -245,7 +290,14 @@ def gap_of(
 
 
 def is_flat(rows: Smoother) -> bool:
-    """Returns whether there are two or three axes, in which clusters may have any shape."""
+    """Returns whether there are two or three axes, in which clusters may have any shape.
+
+    Example:
+        >>> x = np.random.default_rng(0).normal(size=(300, 8))
+        >>> tables = (x, x[:, :2])
+        >>> [is_flat(representation.fit(each, "euclidean")) for each in tables]
+        [False, True]
+    """
     return 2 <= rows.sharp.shape[1] <= FEW_AXES
 
 
@@ -254,6 +306,12 @@ def without_clusters(x: NDArray, rows: Smoother, most: int, rng: np.random.Gener
 
     The number of rows is min(n, `most`), where n is that of the features `x` `[n, d]`. Their
     representation is `rows`; the result has as many axes.
+
+    Example:
+        >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]
+        >>> rows = representation.fit(x, "euclidean")
+        >>> without_clusters(x, rows, 90, np.random.default_rng(0)).sharp.shape[0]
+        90
     """
     n = len(x)
     m = min(n, most)
@@ -278,6 +336,11 @@ def split_curved(rows: NDArray) -> NDArray | None:
 
     Args:
         rows: `[n, r]`.
+
+    Example:
+        >>> rows = np.random.default_rng(0).normal(size=(90, 2)) + 9 * (np.arange(90) % 3)[:, None]
+        >>> np.bincount(split_curved(rows)).tolist()
+        [30, 30, 30]
     """
     if len(rows) < _DENSE_LEAST:
         return None

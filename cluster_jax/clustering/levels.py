@@ -26,6 +26,13 @@ def deepest(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generato
         rows: their representation.
         labels: int64 `[n]`, the clusters of the first level.
         rng: draws the sets without clusters.
+
+    Example:
+        >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]
+        >>> rows = representation.fit(x, "euclidean")
+        >>> labels = choose_k.partition(rows, tree.ward(rows.smooth), 3)
+        >>> np.bincount(deepest(x, rows, labels, np.random.default_rng(0))).tolist()
+        [100, 100, 100]
     """
     result = labels
     while (parts := _deeper(x, rows.metric, labels, rng)) is not None:

@@ -211,6 +211,11 @@ def share_apart(together: NDArray, labels: NDArray) -> tuple[float, NDArray]:
     Args:
         together: int64 `[n]`, from `separation.joined`.
         labels: the clusters, int64 `[n]`.
+
+    Example:
+        >>> share, is_alone = share_apart(np.array([0, 0, 0, 1]), np.array([0, 0, 1, 2]))
+        >>> round(share, 2), is_alone.tolist()
+        (0.33, [False, False, False, True])
     """
     _, first = np.unique(labels, return_index=True)
     is_alone = np.bincount(together[first])[together] == 1
