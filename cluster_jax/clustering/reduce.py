@@ -158,6 +158,10 @@ def tsne(
     """Returns t-SNE's map float32 `[n, n_components]` of rows `[n, d]`.
 
     The perplexity is at most (n - 1) / 3; `options` has more arguments of scikit-learn's `TSNE`.
+
+    Example:
+        >>> tsne(np.eye(9), 2, 2.0, "euclidean", 0, max_iter=250).shape
+        (9, 2)
     """
     from sklearn.manifold import TSNE
 
