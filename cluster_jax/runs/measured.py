@@ -76,9 +76,10 @@ def _distances(run: Run, x: NDArray | None) -> NDArray:
     placer = run.placer
     labels = run.labels[run.rows]
     ids, codes = np.unique(labels, return_inverse=True)
-    rows = run.likeness
     if x is not None and isinstance(placer, ByTree):
         rows = placer.smoother.project(x)
+    else:
+        rows = run.likeness
     centers = arrays.cluster_means(rows, codes)
     if isinstance(placer, ByTree):
         known, _, of_leaves, _ = placer.groups(run.labels[run.rows_of_placer])

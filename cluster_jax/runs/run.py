@@ -285,7 +285,10 @@ class Run:
         """
         if self.store is None:
             raise InputError(f"{self.workdir} must store its features; got rows read in blocks")
-        rows = self.store[self.columns["row"]]
+        place = self.columns["row"]
+        # Most runs of embeddings have all rows in order, of which a copy would take memory.
+        is_all = np.array_equal(place, np.arange(len(self.store)))
+        rows = self.store if is_all else self.store[place]
         return arrays.normalize_rows(rows) if self.is_of_images else rows
 
     @property
