@@ -1,6 +1,6 @@
 """The answer of `SmoothTree`: clusters of a representation, and what may be said about them.
 
-`find` takes three steps: clusters (`choose_k`, then `levels`), what is apart, and a best guess.
+`find` takes the clusters of `choose_k` and `levels`, and three steps more:
 
 1. Apart (`_divided`, `_judged`). A cluster that has parts that are apart, by `separation`, is
    replaced by them, as long as there are such clusters. The answer is clear if all clusters are
