@@ -15,7 +15,7 @@ from pathlib import Path
 import jax
 
 from cluster_jax.cli import exit_codes
-from cluster_jax.core import io
+from cluster_jax.core import devices, io
 from cluster_jax.core.checks import InputError
 from experiments import tables
 
@@ -40,6 +40,7 @@ def measured(name: str, only: str | None) -> dict:
     constants = {k: v for k, v in named.items() if type(v) in (int, float, tuple, dict)}
     command = f"python -m experiments.benchmark {name}" + (f' --only="{only}"' if only else "")
     about = {"constants": constants, "device": jax.devices()[0].device_kind}
+    about["cores"] = devices.cores()  # that this process may use
     about |= tables.origin(command, tables.TRAININGS)
     return {"name": name, "figures": figures, "provenance": about}
 

@@ -3,7 +3,7 @@
 On all cores, taking turns, with the same weights and the same 64 generated images of 224 pixels,
 from uint8 on the host to features on the host, as when a folder is embedded. PyTorch runs eagerly,
 as its users run it; its network is that of the package efficientnet-lite-pytorch, which ONNX
-Runtime runs as exported.
+Runtime runs as exported. The other networks of the guide run alone, with random weights.
 """
 
 import importlib.metadata
@@ -12,17 +12,27 @@ from collections.abc import Callable
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from cluster_jax.core import devices
 from cluster_jax.core import mesh as meshes
 from cluster_jax.encoding.encoder import Encoder
-from cluster_jax.nets import pretrained
+from cluster_jax.nets import network, pretrained
 from cluster_jax.nets.config import NetworkConfig
 from cluster_jax.nets.pretrained import Preprocessing
 from experiments.benchmark import _measure
 
 BATCH, SIDE, REPEATS, SEED = 64, 224, 5, 0
+# Network -> its width, its stem.
+OTHERS = {
+    "resnet50": (64, "imagenet"),
+    "vit_small_patch14": (384, None),
+    "vit_base_patch16": (768, None),
+    "vit_base_patch16_siglip": (768, None),
+    "vit_base_patch32_clip": (768, None),
+}
+PREPROCESSING = Preprocessing(pretrained.LITE2_MEAN, pretrained.LITE2_STD, SIDE)
 
 
 def measure() -> dict:
@@ -34,10 +44,14 @@ def measure() -> dict:
     # Which also compiles.
     rows = {name: call() for name, call in calls.items()}
     times = _measure.alternate(calls, REPEATS)
+    others = {name: partial(random(name), images) for name in OTHERS}
+    for call in others.values():
+        call()
+    rates = times | _measure.alternate(others, REPEATS)
     peers = ("torch", "onnxruntime")
     return {
         "images_per_second": {
-            name: _measure.spread([BATCH / t for t in values]) for name, values in times.items()
+            name: _measure.spread([BATCH / t for t in values]) for name, values in rates.items()
         },
         "ratio": {peer: _measure.ratios(times[peer], times["ours"]) for peer in peers},
         "largest_difference": max(float(np.abs(rows["ours"] - rows[peer]).max()) for peer in peers),
@@ -48,9 +62,20 @@ def measure() -> dict:
 def ours() -> Callable[[np.ndarray], np.ndarray]:
     """Our network: images uint8 `[b, 224, 224, 3]` -> features float32 `[b, 1280]`."""
     section = NetworkConfig(**pretrained.overrides("lite2"))
-    preprocessing = Preprocessing(pretrained.LITE2_MEAN, pretrained.LITE2_STD, SIDE)
+    return _embedding(Encoder.of_weights(section, PREPROCESSING))
+
+
+def random(name: str) -> Callable[[np.ndarray], np.ndarray]:
+    """A network of `OTHERS` with random weights, as `ours`."""
+    section = NetworkConfig(name, *OTHERS[name])
+    shape = SIDE, SIDE, 3
+    params, stats = network.make(section).init(jax.random.key(SEED), jnp.zeros((1, *shape)))
+    return _embedding(Encoder(section, params, stats, shape, PREPROCESSING))
+
+
+def _embedding(encoder: Encoder) -> Callable[[np.ndarray], np.ndarray]:
     mesh = meshes.make()
-    encode, rows = Encoder.of_weights(section, preprocessing).on(mesh), meshes.sharded(mesh)
+    encode, rows = encoder.on(mesh), meshes.sharded(mesh)
     return lambda images: np.asarray(encode(jax.device_put(images, rows)))
 
 
