@@ -34,6 +34,7 @@ from cluster_jax import SmoothTree
 from cluster_jax.cli import exit_codes
 from cluster_jax.clustering import stable_ids
 from cluster_jax.core.checks import InputError
+from cluster_jax.data import arrays
 from experiments import tables
 
 FILE = Path(__file__).parent / "living.jsonl"
@@ -180,10 +181,11 @@ def table(lines: list[dict]) -> str:
 
 
 def _load(name: Path) -> dict[str, NDArray]:
-    with np.load(name) as file:
-        if not {"features", "labels"} <= set(file):
-            raise InputError(f"{name} must hold features and labels; it has {', '.join(file)}")
-        return dict(file)
+    x, others, (key, *_) = arrays.read_arrays(str(name), ("features",))
+    if "labels" not in others:
+        has = ", ".join([key, *others])
+        raise InputError(f"{name} must hold features and labels; it has {has}")
+    return {"features": x, "labels": others["labels"]}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -24,6 +24,7 @@ from cluster_jax import metrics
 from cluster_jax.cli import exit_codes
 from cluster_jax.clustering import knn, reduce, representation
 from cluster_jax.clustering.smooth_tree import SmoothTree
+from cluster_jax.core import checks
 from experiments import tables
 from experiments.number_of_clusters import peers, real
 
@@ -140,11 +141,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point."""
     parser = tables.parser("peers", __doc__)
     parser.add_argument("files", nargs="*", type=Path)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=3, help="how many")
     parser.add_argument("--only", nargs="*", choices=METHODS)
     parser.add_argument("--out", type=Path, default=FOLDER / "peers.jsonl")
     flags = parser.parse_args(arguments)
     with exit_codes.handle_errors():
+        checks.whole("--seeds", flags.seeds, least=1)
         found = tables.Lines(flags.out, "set", "method", "seed")
         titles = peers.installed(METHODS, flags.only)
         cases = list(map(real.read, flags.files))

@@ -154,10 +154,12 @@ def _stored(group: str) -> dict:
     if group in GROUPS:
         return _read(f"{group}/tables.yaml")
     file = Path(group).resolve()
-    if file.suffix != ".yaml" or not file.exists():
+    if file.suffix != ".yaml":
         raise InputError(
             f"paper must be one of {', '.join(GROUPS)}, or a .yaml file of tables; got {group!r}"
         )
+    if not file.is_file():
+        raise InputError(f"{group} must be an existing file of tables; got no such file")
     try:
         stored = _read(str(file))
     except yaml.YAMLError as error:

@@ -4,7 +4,7 @@ PAPER is nrcc, ncc, cueco, kernel_infonce, ncl, digits or real, or a file of you
 TABLE is a number ("2", "A4", "figure4"), several ("2,3"), or "all". Scales: `config` is the digits
 config of each method, `digits` a third of its steps; `full` is the paper's setting and needs an
 accelerator; its sets are read from --data=DIR, as `data.dir` in configs/base.py. The table of the
-README is `python -m experiments.run digits methods --scale=config`.
+README is `python -m experiments.run real usps --scale=config --data=DIR`.
 
 A file of your own has configs by name or file, values of their keys, and what is scored:
 
@@ -61,11 +61,8 @@ def planned(flags: Namespace) -> list[Run]:
     """Runs of the tables, each once; a seed of all rows comes before the next seed."""
     chosen = [registry.find(flags.paper, number) for number in flags.numbers]
     cells = [cell for one in chosen for cell in registry.cells(one, flags.scale)]
-    names = list(dict.fromkeys(cell.row.name for cell in cells))
-    for name in flags.rows or ():
-        if name not in names:
-            raise InputError(f"--rows must be some of {'; '.join(names)}; got {name!r}")
-    runs = [cell.run for cell in cells if cell.run and cell.row.name in (flags.rows or names)]
+    rows = flags.rows or [cell.row.name for cell in cells]
+    runs = [cell.run for cell in cells if cell.run and cell.row.name in rows]
     seeded = [run._replace(seed=seed) for seed in flags.seeds for run in runs]
     return list({json.dumps(run, sort_keys=True): run for run in seeded}.values())
 
@@ -190,7 +187,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("table", nargs="?", help="all if not given, of a file of your own")
     parser.add_argument("--scale", help="digits, or config for a file of your own")
     parser.add_argument("--rows", nargs="+", help="names; all if not given")
-    parser.add_argument("--seeds", type=int, nargs="+", help="such as 0 1 2")
+    parser.add_argument("--seeds", type=tables.seed, nargs="+", help="such as 0 1 2")
     parser.add_argument("--show", action="store_true", help="run nothing")
     parser.add_argument("--data", help="folder of the data sets")
     parser.add_argument("--runs", type=Path, default=Path("runs/experiments"))
@@ -213,13 +210,18 @@ def _fill_in(flags: Namespace) -> None:
     """Sets what is not given: other values for a paper than for a file of one's own.
 
     Raises:
-        InputError: there is no such paper, file or table.
+        InputError: there is no such paper, file, table or row.
     """
     every, is_own = registry.tables(flags.paper), flags.paper not in registry.GROUPS
     if flags.table is None and not is_own:
         raise InputError(f"TABLE of {flags.paper} must be given: all, or {', '.join(every)}")
     flags.table = flags.table or "all"
     flags.numbers = list(every) if flags.table == "all" else flags.table.split(",")
+    rows = [row for number in flags.numbers for row in registry.find(flags.paper, number).rows]
+    names = list(dict.fromkeys(row.name for row in rows))
+    for name in flags.rows or ():
+        if name not in names:
+            raise InputError(f"--rows must be some of {'; '.join(names)}; got {name!r}")
     flags.scale = flags.scale or ("config" if is_own else "digits")
     flags.seeds = flags.seeds or list(range(registry.SEEDS.get(flags.scale, 1)))
     own = Path(flags.paper).with_suffix(".jsonl")

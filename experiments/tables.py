@@ -12,7 +12,7 @@ import json
 import os
 import platform
 import re
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
@@ -57,6 +57,17 @@ def parser(module: str, document: str | None) -> ArgumentParser:
         description=document,
         formatter_class=RawDescriptionHelpFormatter,
     )
+
+
+def seed(text: str) -> int:
+    """The type of a flag that is a random seed.
+
+    Raises:
+        ArgumentTypeError: it is no whole number, or negative, which no generator takes.
+    """
+    if not text.isdecimal():
+        raise ArgumentTypeError(f"a seed must be a whole number from 0 on; got {text!r}")
+    return int(text)
 
 
 @functools.cache
@@ -163,7 +174,8 @@ def values(name: str, lines: Iterable[Mapping]) -> str:
 
 
 def write(file: Path, content: str | bytes) -> None:
-    """Writes a file of results, and says so."""
+    """Writes a file of results, with its folder, and says so."""
+    file.parent.mkdir(parents=True, exist_ok=True)
     io.write(file, content)
     print(f"Written: {file}")
 

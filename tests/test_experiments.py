@@ -21,7 +21,7 @@ from experiments import living, peers, registry, run, table, tables
 from experiments.benchmark import __main__ as benchmark
 from experiments.benchmark import evaluation, step, topology
 from experiments.number_of_clusters import __main__ as numbers
-from experiments.number_of_clusters import generate, many
+from experiments.number_of_clusters import generate, many, probabilities
 from experiments.real import __main__ as real
 from experiments.tutorials import __main__ as tutorials
 from tests.rows import every_row
@@ -562,7 +562,8 @@ def test_every_command_is_one():
     assert own | {"experiments.tutorials"} <= set(experiments.COMMANDS)
 
 
-# A command with a name that there is not, and words of the sentence, which lists those there are.
+ONE_ROW = "tables: {1: {title: A, metrics: ACC, rows: [[low, {config: nrcc_digits}, kmeans]]}}"
+# A command with a file or a name that there is not, and words of its sentence.
 UNKNOWN = [
     (numbers.main, "--data=. --lists nosuch", "'nosuch' (choose from 'photos', 'photos, Lite2'"),
     (
@@ -573,8 +574,16 @@ UNKNOWN = [
     (numbers.main, "--data=nosuch --lists photos", "--data must be a folder with features/tiny95"),
     (numbers.main, "--data=nosuch --lists low-dimensional", "with lowdim/*/*.data.gz; none are in"),
     (peers.main, "--only k-means", "'k-means' (choose from 'SmoothTree, k given'"),
+    (numbers.main, "--data=. --lists real --real none.npz", "none.npz must be an existing file"),
+    (numbers.main, "--data=. --seed=-1", "a seed must be a whole number from 0 on; got '-1'"),
     (peers.main, "x.npz", "x.npz must hold features or images, and labels; it has x"),
+    (peers.main, "none.npz", "none.npz must be an existing file; got no such file"),
+    (peers.main, "mine.yaml", "mine.yaml must be a file of type .npy, .npz; got .yaml"),
+    (peers.main, "broken.npz", "broken.npz must be a complete file of plain arrays of NumPy"),
+    (peers.main, "--seeds=0", "--seeds must be at least 1; got 0"),
+    (probabilities.main, "none.npz", "none.npz must be an existing file; got no such file"),
     (living.main, "x.npz", "x.npz must hold features and labels; it has x"),
+    (living.main, "none.npz", "none.npz must be an existing file; got no such file"),
     (many.main, "--only EVoC", "EVoC needs a package: pip install evoc"),
     (many.main, "--sets all", "'all' (choose from '60,000 rows'"),
     (benchmark.main, "gridshift --only=x", "--only must be left out of gridshift, which has no"),
@@ -588,7 +597,8 @@ UNKNOWN = [
         "evaluation --only=tree",
         '--only must be "STAGE ROWS" as in "probe 128117", ',
     ),
-    (benchmark.main, "topology", "libtpu compiles for TPUs; install it: pip install"),
+    (benchmark.main, "topology", "libtpu compiles for TPUs; install it: pip install '.[tpu]'"),
+    (benchmark.main, "embed", "embed needs onnxruntime; install it: pip install '.[benchmark]'"),
     (
         run.main,
         "nosuch",
@@ -597,6 +607,13 @@ UNKNOWN = [
     (run.main, "cueco", "TABLE of cueco must be given: all, or 1, 2"),
     (run.main, "cueco 7", "table of cueco must be one of 1, 2"),
     (run.main, "cueco 1 --scale=half", "scale must be one of config, digits, full; got 'half'"),
+    (run.main, "missing.yaml", "missing.yaml must be an existing file of tables; got no such file"),
+    (run.main, "mine.yaml 2", "table of mine.yaml must be one of 1; got '2'"),
+    (run.main, "mine.yaml --rows low high", "--rows must be some of low; got 'high'"),
+    (run.main, "mine.yaml --rows high --show", "--rows must be some of low; got 'high'"),
+    (run.main, "mine.yaml --seeds -1", "a seed must be a whole number from 0 on; got '-1'"),
+    (real.main, "--results=none.jsonl", "experiments.run has written; there is no none.jsonl"),
+    (real.main, "--seeds one", "a seed must be a whole number from 0 on; got 'one'"),
     (tutorials.main, "nosuch", "choose from 'digits', 'embeddings'"),
 ]
 
@@ -606,7 +623,10 @@ def test_a_name_that_there_is_not(main, arguments, words, tmp_path, monkeypatch,
     monkeypatch.chdir(tmp_path)
     for module in (topology, numbers.peers):
         monkeypatch.setattr(module, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
     np.savez("x.npz", x=1)
+    (tmp_path / "broken.npz").write_text("no archive")
+    (tmp_path / "mine.yaml").write_text(ONE_ROW)
     assert words in refused(main, *arguments.split())
 
 

@@ -30,12 +30,16 @@ def measured(name: str, only: str | None) -> dict:
         only: its parts, see `measure` of it; None: all.
 
     Raises:
-        InputError: there is no such part.
+        InputError: there is no such part, or a package is not installed.
     """
     module = importlib.import_module(f"experiments.benchmark.{name}")
     if only and not inspect.signature(module.measure).parameters:
         raise InputError(f"--only must be left out of {name}, which has no parts; got {only!r}")
-    figures = module.measure(only) if only else module.measure()
+    try:
+        figures = module.measure(only) if only else module.measure()
+    except ModuleNotFoundError as error:
+        must = f"{name} needs {error.name}; install it: pip install '.[benchmark]'"
+        raise InputError(must) from error
     named = {name.lower(): value for name, value in vars(module).items() if name.isupper()}
     constants = {k: v for k, v in named.items() if type(v) in (int, float, tuple, dict)}
     command = f"python -m experiments.benchmark {name}" + (f' --only="{only}"' if only else "")

@@ -3,7 +3,7 @@
     python -m experiments.benchmark topology --only="nrcc_imagenet v5e:4x4"
 
 `--only` has a config and a slice, or several such pairs, separated by commas; without it all of
-`PLANS` are compiled. libtpu (`pip install 'cluster-jax[tpu]'`) compiles on a machine without a TPU,
+`PLANS` are compiled. libtpu (`pip install '.[tpu]'`) compiles on a machine without a TPU,
 in minutes; nothing is computed. Collectives are counted before and after the compiler merges them:
 their number, and the bytes of their results. Times are bounds by the figures of the chip, which no
 program reaches, not measurements: a collective waits for the slower of its bytes through the links,
@@ -105,7 +105,7 @@ def measure(only: str | None = None) -> dict:
         InputError: there is no such config or slice, or libtpu is not installed.
     """
     if find_spec("libtpu") is None:
-        raise InputError("libtpu compiles for TPUs; install it: pip install 'cluster-jax[tpu]'")
+        raise InputError("libtpu compiles for TPUs; install it: pip install '.[tpu]'")
     # This machine is not asked for a TPU, for which it would wait.
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
     jax.config.update("jax_platforms", "cpu")

@@ -24,6 +24,7 @@ from threadpoolctl import threadpool_limits
 
 from cluster_jax.cli import exit_codes
 from cluster_jax.clustering import tree_fit
+from cluster_jax.data.arrays import existing
 from cluster_jax.metrics import partition
 from experiments import tables
 from experiments.number_of_clusters import generate, peers, real
@@ -166,13 +167,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = tables.parser("number_of_clusters", __doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--real", type=Path, nargs="*", default=[], metavar="FILE")
-    parser.add_argument("--seed", type=int, default=810_000)
+    parser.add_argument("--seed", type=tables.seed, default=810_000)
     parser.add_argument("--only", nargs="*", choices=methods)
     parser.add_argument("--lists", nargs="*", choices=titles)
     parser.add_argument("--out", type=Path, default=FOLDER / "results.jsonl")
     flags = parser.parse_args(arguments)
     with exit_codes.handle_errors():
         warnings.simplefilter("ignore")
+        for file in flags.real:
+            existing(str(file), (".npz",))
         found = tables.Lines(flags.out, "list", "set", "method")
         every = lists(flags.data, flags.real, flags.seed)
         for title in flags.lists or every:

@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     flags = parser.parse_args(arguments)
     with exit_codes.handle_errors():
         found = tables.Lines(flags.out, "set", "seed")
-        for case in map(real.read, flags.files):
+        for case in list(map(real.read, flags.files)):
             for seed in range(DRAWS):
                 run = partial(measure, case.rows, case.truths[0], seed)
                 found.add({"set": case.name, "seed": seed}, run)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sklearn import datasets
 
 from cluster_jax.core.checks import InputError
+from cluster_jax.data import arrays
 from experiments.number_of_clusters.generate import Case
 
 # Features of photos by EfficientNet-Lite0, and by Lite2.
@@ -37,17 +38,15 @@ def read(file: Path, rows: int | None = None) -> Case:
     """Features or pixels, and `labels`, of an `.npz` file; its first rows, None: all.
 
     Raises:
-        InputError: they are not in the file.
+        InputError: there is no such file, or they are not in it.
     """
-    with np.load(file) as arrays:
-        names = set(arrays)
-        if "labels" not in names or not names & {"features", "images"}:
-            has = ", ".join(sorted(names))
-            raise InputError(f"{file} must hold features or images, and labels; it has {has}")
-        y = arrays["labels"][:rows].astype(np.int64)
-        key, metric = ("images", "euclidean") if "images" in arrays else ("features", "cosine")
-        x = arrays[key][:rows].reshape(len(y), -1).astype(np.float32)
-    return Case(file.stem, x, (y,), metric)
+    x, others, (key, *_) = arrays.read_arrays(str(file), ("images", "features"))
+    if "labels" not in others:
+        has = ", ".join([key, *others])
+        raise InputError(f"{file} must hold features or images, and labels; it has {has}")
+    y = others["labels"][:rows].astype(np.int64)
+    x = x[:rows].reshape(len(y), -1).astype(np.float32)
+    return Case(file.stem, x, (y,), "euclidean" if key == "images" else "cosine")
 
 
 def photos(folder: Path, seed: int, count: int, files: tuple[str, ...] = FILES) -> Iterator[Case]:

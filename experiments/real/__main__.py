@@ -27,6 +27,7 @@ from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.clustering.reduce import reduce
 from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.core.arrays import normalize_rows
+from cluster_jax.core.checks import InputError
 from cluster_jax.runs import claims
 from cluster_jax.training.config import config_json
 from experiments import registry, table, tables
@@ -200,13 +201,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point."""
     parser = tables.parser("real", __doc__)
     parser.add_argument(
-        "--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4], help="of the tables"
+        "--seeds", type=tables.seed, nargs="+", default=[0, 1, 2, 3, 4], help="of the tables"
     )
     parser.add_argument("--runs", type=Path, default=Path("runs/experiments"))
     parser.add_argument("--results", type=Path, default=registry.RESULTS)
     parser.add_argument("--out", type=Path, default=FOLDER, help="folder of the page")
     flags = parser.parse_args(arguments)
     with exit_codes.handle_errors():
+        if not flags.results.is_file():
+            must = "--results must be a file that experiments.run has written"
+            raise InputError(f"{must}; there is no {flags.results}")
         results = registry.stored(flags.results)
         found = Lines(flags.out / "found.jsonl", "set", "row", "seed")
         pixels = Lines(flags.out / "pixels.jsonl", "set", "method", "seed")
