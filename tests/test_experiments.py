@@ -8,6 +8,8 @@ import pathlib
 import re
 import subprocess
 import sys
+import time
+import types
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ from cluster_jax.core.config import load_config
 from cluster_jax.training.config import parse_config
 from experiments import living, peers, registry, run, table, tables
 from experiments.benchmark import __main__ as benchmark
-from experiments.benchmark import evaluation, step, topology
+from experiments.benchmark import _measure, evaluation, step, topology
 from experiments.number_of_clusters import __main__ as numbers
 from experiments.number_of_clusters import generate, many, probabilities
 from experiments.real import __main__ as real
@@ -665,6 +667,17 @@ def test_hours_of_a_whole_evaluation_follow_from_a_part():
     assert tenth == pytest.approx({"core_hours": 1, "hours": 0.5, "peak_gb": 15.5}, rel=1e-4)
     half = evaluation.estimate("kmeans", 640_583, measured)  # one of ten runs
     assert half == pytest.approx({"core_hours": 0.2, "hours": 0.1, "peak_gb": 3.5}, rel=1e-4)
+
+
+def test_a_benchmark_measures_by_a_clock(monkeypatch):
+    """A sleep takes a time of the wall, and none of the processor."""
+    module = types.SimpleNamespace(measure=lambda: {"s": _measure.seconds(time.sleep, 0.2)})
+    monkeypatch.setitem(sys.modules, "experiments.benchmark.asleep", module)
+    for clock, words in (("cpu", "asleep --clock=cpu"), ("wall", "asleep")):
+        found = benchmark.measured("asleep", None, clock)
+        assert (found["figures"]["s"] >= 0.2) == (clock == "wall")
+        assert found["provenance"]["command"] == f"python -m experiments.benchmark {words}"
+        assert found["provenance"]["cores"] >= 1
 
 
 def test_stages_of_an_evaluation_are_measured(monkeypatch):

@@ -6,16 +6,20 @@ from collections.abc import Callable, Mapping, Sequence
 
 import jax
 
+CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
+# The clock of `seconds`, which the flag --clock sets.
+now = CLOCKS["wall"]
+
 
 def seconds(function: Callable[..., object], *arguments: object) -> float:
-    """Wall time of one call, until its arrays on the devices are there."""
-    start = time.perf_counter()
+    """Time of one call by the clock, until its arrays on the devices are there."""
+    start = now()
     jax.block_until_ready(function(*arguments))
-    return time.perf_counter() - start
+    return now() - start
 
 
 def alternate(calls: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
-    """Wall times of calls that take turns, so that other work on the machine slows all alike."""
+    """Times of calls that take turns, so that other work on the machine slows all alike."""
     rounds = [[seconds(call) for call in calls.values()] for _ in range(repeats)]
     return dict(zip(calls, map(list, zip(*rounds, strict=True)), strict=True))
 
