@@ -14,8 +14,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import config_names, find_config, load_config
 from cluster_jax.evaluation import options
 from cluster_jax.runs import begin as pipeline
-from cluster_jax.runs import trainings
-from cluster_jax.training import build
+from cluster_jax.training import build, stages
 from cluster_jax.training.config import PhotosConfig, config_json, parse_config
 from experiments.benchmark import topology
 from tests import toy
@@ -80,7 +79,7 @@ def test_config_builds(name, tmp_path, monkeypatch):
     forward = functools.partial(build.check_features, features="backbone")
     monkeypatch.setattr(build, "try_step", (lambda run: None) if key in FORWARD else forward)
     FORWARD.add(key)
-    for stage in trainings.build_stages(parse_config(config, name), tmp_path, None):
+    for stage in stages.build_stages(parse_config(config, name), tmp_path, None):
         run = stage.training
         assert run.shape == (shape if config.encoder is None else (1280,))
 

@@ -5,6 +5,7 @@ import shlex
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cluster_jax.clustering import stable_ids
 from cluster_jax.core import io
@@ -72,15 +73,16 @@ def table(before: Run, run: Run) -> dict[str, list[Any]]:
         and "" where the row is not there. The rows of `run` come first, then those that are gone.
         Numbered rows are never changed or renamed: one leaves, and another one is new.
     """
-    place = {row: i for i, row in enumerate(before.columns["row"].tolist())}
-    olds = [place.pop(row, None) for row in run.columns["row"].tolist()]
+    was = matched(before, run)
     earlier, now = paths(before), paths(run)
-    left = {earlier[i]: i for i in place.values()} if run.names is not None else {}
+    is_same = np.isin(run.columns["row"], before.columns["row"])
     rows: list[tuple[Any, str, int | None, int | None]] = []
-    for new, old in enumerate(olds):
-        if old is None:
-            old = left.pop(now[new], None)
-            kind = "new" if old is None else "changed"
+    for new, old in enumerate(was.tolist()):
+        if old < 0:
+            rows.append((_name(run, new), "new", None, new))
+            continue
+        if not is_same[new]:
+            kind = "changed"
         elif run.names is not None and earlier[old] != now[new]:
             kind = "renamed"
         elif before.labels[old] != run.labels[new]:
@@ -88,7 +90,7 @@ def table(before: Run, run: Run) -> dict[str, list[Any]]:
         else:
             continue
         rows.append((_name(run, new), kind, old, new))
-    is_gone = sorted(set(place.values()) - {old for _, _, old, _ in rows})
+    is_gone = np.setdiff1d(np.arange(len(before.columns)), was).tolist()
     rows += [(_name(before, old), "gone", old, None) for old in is_gone]
     return {
         "name": [name for name, *_ in rows],
@@ -96,6 +98,22 @@ def table(before: Run, run: Run) -> dict[str, list[Any]]:
         "before": ["" if old is None else int(before.labels[old]) for _, _, old, _ in rows],
         "after": ["" if new is None else int(run.labels[new]) for *_, new in rows],
     }
+
+
+def matched(before: Run, run: Run) -> NDArray:
+    """Returns the row of a state that each row of a later state was there, int64 `[n]`, or -1.
+
+    It is the row with the same features or, for photos and rows with ids, else the same name: a
+    photo that was turned or replaced, or a row with another vector.
+    """
+    places = {row: place for place, row in enumerate(before.columns["row"].tolist())}
+    was = np.array([places.pop(row, -1) for row in run.columns["row"].tolist()], np.int64)
+    if run.names is not None:
+        earlier, now = paths(before), paths(run)
+        left = {earlier[place]: place for place in places.values()}
+        for i in np.flatnonzero(was < 0).tolist():
+            was[i] = left.pop(now[i], -1)
+    return was
 
 
 def _name(run: Run, row: int) -> str | int:

@@ -223,6 +223,9 @@ def _check_same(workdir: epath.Path, stored: Mapping[str, Any], config: Mapping[
     if "eval" in config:
         stored = training_part(stored)
         config = training_part(config)
+    elif stored["data"]["features"] != config["data"]["features"]:
+        do = "`cluster-jax update` takes these in, or choose another folder"
+        raise InputError(f"{workdir} contains a run of other rows: {do}")
     if differing := difference(stored, config):
         do = "choose another folder"
         if differing.startswith("data.dir") and "train" not in config:

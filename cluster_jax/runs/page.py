@@ -289,32 +289,16 @@ def _changes(run: Run, pictures: stores.Pictures) -> Changes:
         states = None
     if states is not None:
         before, after = states
-        was, lost = _rows_before(before, after)
+        # Another photo under an old name is new, and the old one is gone.
+        is_old = after.columns["since"] < after.updates
+        was = np.where(is_old, changes.matched(before, after), -1)
+        lost = np.setdiff1d(np.arange(len(before.columns)), was)
         labels = before.columns["label"][was]
         left = np.where((was >= 0) & (labels != after.columns["label"]), labels, NO_CLUSTER)
         gone = _gone(before, lost, pictures)
         names = before.cluster_names
     place = left[run.rows]
     return Changes(run.updates, is_new, place, run.events, run.changes, tuple(gone), names)
-
-
-def _rows_before(before: Run, after: Run) -> tuple[NDArray, NDArray]:
-    """Finds the n rows of a state in the one before the update that has made it.
-
-    Returns:
-        Their places among the rows of `before`, int64 `[n]`, -1 for those that were not there; and
-        the places that are left, int64 `[g]`.
-    """
-    places = {row: place for place, row in enumerate(before.columns["row"].tolist())}
-    was = np.array([places.pop(row, -1) for row in after.columns["row"].tolist()], np.int64)
-    if after.names is not None:
-        # A known row with other features, such as a turned photo, has its name.
-        earlier, now = changes.paths(before), changes.paths(after)
-        left = {earlier[place]: row for row, place in places.items()}
-        for i in np.flatnonzero((was < 0) & (after.columns["since"] < after.updates)).tolist():
-            if now[i] in left:
-                was[i] = places.pop(left.pop(now[i]))
-    return was, np.array([*places.values()], np.int64)
 
 
 def _gone(before: Run, rows: NDArray, pictures: stores.Pictures) -> list[Gone]:

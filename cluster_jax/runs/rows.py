@@ -1,6 +1,5 @@
 """A run of embeddings: rows of features of the user's own are clustered. Nothing is embedded."""
 
-import contextlib
 import dataclasses
 import hashlib
 import json
@@ -82,7 +81,6 @@ def cluster(
         stem = pathlib.Path(str(files["features"])).stem or "features"
         workdir = claims.default_path("clusters", stem, config)
     workdir = epath.Path(checks.local(workdir)).expanduser()
-    _check_same_rows(workdir, files["features"], config["data"]["features"])
     with checks.named({"data.labels": "the SHA-256 of --labels"}):
         finished = claims.claim(workdir, config)
     io.check_writable(workdir)
@@ -356,24 +354,6 @@ def _compare(run: Run, values: NDArray, table: tables.Table | None) -> Compariso
         )
     names = None if run.names is None else table.names
     return match.compare(run, names, digests(values))
-
-
-def _check_same_rows(workdir: epath.Path, file: str | None, hashed: str | None) -> None:
-    """Raises an `InputError` if a folder has a finished run of other rows.
-
-    A run of images and a damaged state raise nothing here; `claims.claim` refuses both.
-
-    Args:
-        workdir: the folder; need not exist.
-        file: the file of the rows, for the message.
-        hashed: the entry "features" of `fingerprint` for the rows.
-    """
-    stored = None
-    with contextlib.suppress(io.DamagedFile):  # Of which `claims.claim` tells.
-        stored = workdirs.about(workdir)
-    if stored is not None and stored["config"].get("data", {}).get("features", hashed) != hashed:
-        do = "`cluster-jax update` takes these in, or choose another folder"
-        raise InputError(f"{workdir} must be of the rows of {file}; got clusters of others: {do}")
 
 
 def fingerprint(features: tables.Table, labels: tables.Labels | None) -> dict[str, str | None]:

@@ -12,7 +12,7 @@ from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.core.arrays import normalize_rows
 from cluster_jax.metrics.knn import knn_accuracy
 from cluster_jax.runs import trainings
-from cluster_jax.training import build, checkpoint
+from cluster_jax.training import build, checkpoint, stages
 from cluster_jax.training.config import RunConfig
 
 STEPS = (100, 300, 600, 900, 1200, 1500)
@@ -46,7 +46,7 @@ def measure(workdir: Path, steps: Iterable[int]) -> list[dict]:
     labels = np.asarray(run.dataset.labels)
     for step in sorted(set(steps) & set(checkpoint.steps(folder))):
         state = checkpoint.read(folder, build.abstract_state(run), step)
-        rows = trainings.embed_all(stage, run.dataset, state)[stage.config.eval.features]
+        rows = stages.embed_all(stage, run.dataset, state)[stage.config.eval.features]
         rows = normalize_rows(np.asarray(rows, np.float32))
         near = knn_accuracy(rows, labels, n_neighbors=(5,))[5]
         of_k = np.asarray(kmeans(rows, len(np.unique(labels))).labels)

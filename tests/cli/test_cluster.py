@@ -470,5 +470,5 @@ def test_files_of_another_run_are_named(files, run, not_clustered):
     flags = "--workdir=run --reduce=pca"
     run(f"--features=x4.npy {flags}")
     assert "run is finished" in run(f"--features=x8.npy {flags}")
-    said = "must be of the rows of x.npy; got clusters of others: `cluster-jax update` takes"
+    said = "run contains a run of other rows: `cluster-jax update` takes these in"
     assert said in not_clustered(f"x {flags}")

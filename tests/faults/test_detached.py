@@ -15,7 +15,7 @@ import numpy as np
 from cluster_jax.core import arrays, io
 from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.runs import trainings
-from cluster_jax.training import build, checkpoint
+from cluster_jax.training import build, checkpoint, stages
 from tests import toy
 from tests.faults import jobs
 
@@ -75,7 +75,7 @@ def test_half_an_hour_in_miniature(tmp_path):
     (step,) = checkpoint.steps(workdir / "checkpoints")
     assert 20 <= step < 4000
     state = checkpoint.read(workdir / "checkpoints", build.abstract_state(run), step)
-    early = trainings.embed_all(stage, run.dataset, state)
+    early = stages.embed_all(stage, run.dataset, state)
     assert early["projection"].shape == (64, 8)
     kept = run.method.kept(state.params, state.model_state)
     build.trained(stage.inputs, *kept).save(tmp_path / "early.npz")

@@ -8,7 +8,7 @@ from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.core import io
 from cluster_jax.evaluation import clusters, evaluate, stages
 from cluster_jax.runs import begin as pipeline
-from cluster_jax.runs import trainings
+from cluster_jax.training import stages as training_stages
 from tests import toy
 
 pytestmark = pytest.mark.usefixtures("one_device", "traced_once")
@@ -120,13 +120,13 @@ def test_one_process_clusters_all_after_a_sample(tmp_path, monkeypatch, caplog):
 
 def test_an_e_step_embeds_what_it_clusters_alone(tmp_path, monkeypatch):
     embedded = []
-    embed = trainings.embed
+    embed = training_stages.embed
 
     def recorded(*args, **more):
         embedded.append(embed(*args, **more))
         return embedded[-1]
 
-    monkeypatch.setattr(trainings, "embed", recorded)
+    monkeypatch.setattr(training_stages, "embed", recorded)
     config = toy.config(toy.file(tmp_path))
     method = {"weight": 0.1, "n_clusters": 3, "temperature": 0.5, "warmup": "1 step"}
     method |= {"update_every": "1 step", "n_init": 1, "warm_start": False, "part": "whole"}

@@ -22,7 +22,7 @@ from cluster_jax.report import summary
 from cluster_jax.runs import begin as pipeline
 from cluster_jax.runs import novel, trainings
 from cluster_jax.runs import run as records
-from cluster_jax.training import build, checkpoint, loop, progress
+from cluster_jax.training import build, checkpoint, loop, progress, stages
 from cluster_jax.training import state as states
 from cluster_jax.training.config import config_json, parse_config
 from tests import toy
@@ -60,7 +60,7 @@ def whole(folder, config):
 @pytest.fixture(scope="module")
 def built(config, folder):
     """The three trainings of the run, by name."""
-    found = trainings.build_stages(parse_config(config, "ncl"), folder / "whole", None)
+    found = stages.build_stages(parse_config(config, "ncl"), folder / "whole", None)
     return {stage.config.name: stage for stage in found}
 
 
@@ -144,7 +144,7 @@ def test_embedding_before_is_that_of_the_weights_at_the_border(whole, built):
     workdir, _ = whole
     stage = built["supervised"]
     state = final(stage)
-    wanted = trainings.embed_all(stage, stage.training.dataset, state)
+    wanted = stages.embed_all(stage, stage.training.dataset, state)
     before, after = (
         io.read_arrays(workdir / name) for name in ("embedding_before.npz", "embedding.npz")
     )
@@ -232,7 +232,7 @@ def test_resume_is_bit_exact_in_each_stage_and_at_a_border(whole, config, tmp_pa
     toy.assert_same(before, io.read_arrays(run / "embedding_before.npz"))
     parsed = parse_config(config)
     for one, other in zip(
-        *(trainings.build_stages(parsed, workdir, None) for workdir in (run, whole[0])), strict=True
+        *(stages.build_stages(parsed, workdir, None) for workdir in (run, whole[0])), strict=True
     ):
         a, b = final(one), final(other)
         assert int(a.step) == STEPS
@@ -272,8 +272,8 @@ def test_start_takes_what_has_the_same_name_and_shapes(built):
     source = final(built["supervised"])
     heads = source.params["heads"] | {"spare": source.params["heads"]["labeled"]}
     params = {**source.params, "heads": heads, "projector": {"kernel": np.ones(2)}}
-    weights = trainings.Weights("first", params, source.model_state.batch_stats)
-    started, said = trainings.start_from(state, weights, "second")
+    weights = stages.Weights("first", params, source.model_state.batch_stats)
+    started, said = stages.start_from(state, weights, "second")
     assert said == (
         "second starts from first: took backbone, head labeled; new: head novel; "
         "left: projector, head spare"
@@ -293,10 +293,10 @@ def test_start_leaves_a_head_of_other_classes(built):
     state = build.initial_state(built["ncl"].training)
     source = final(built["supervised"])
     other = {"kernel": np.ones((64, 3), np.float32), "bias": np.ones(3, np.float32)}
-    weights = trainings.Weights(
+    weights = stages.Weights(
         "first", {**source.params, "heads": {"labeled": other}}, source.model_state.batch_stats
     )
-    started, said = trainings.start_from(state, weights, "second")
+    started, said = stages.start_from(state, weights, "second")
     assert said.endswith("took backbone; new: head labeled, head novel; left: head labeled")
     toy.assert_same(started.params["heads"], state.params["heads"])
 
@@ -305,7 +305,7 @@ def test_stages_of_different_backbones(config, folder):
     changed = config.copy_and_resolve_references()
     with changed.stages.unlocked():
         changed.stages.rotation.network = {"width": 2, "frozen": None}
-    said = refused(trainings.build_stages, parse_config(changed), folder / "whole", None)
+    said = refused(stages.build_stages, parse_config(changed), folder / "whole", None)
     assert said == (
         "rotation uses a different backbone from supervised; give both the same network section"
     )
@@ -324,7 +324,7 @@ def test_a_moving_average_starts_as_what_it_follows():
         MoCoState(parts, old, jnp.full(3, 7.0)), (),
     )  # fmt: skip
     source = arrays(3.0, "backbone", "projector", "predictor"), arrays(4.0, *parts)
-    started, said = trainings.start_from(state, trainings.Weights("first", *source), "second")
+    started, said = stages.start_from(state, stages.Weights("first", *source), "second")
     assert said == "second starts from first: took backbone, projector, predictor"
     params, stats = source
     toy.assert_same(started.params, params)
