@@ -286,9 +286,9 @@ def _differs(before: Run, after: Run) -> bool:
 def _unchanged(before: Run, run: Run, *, with_report: bool) -> Ended:
     """Returns the message and values of an update without a change of photos or rows.
 
-    A new place of the photos, what is away, another order of rows, and facts about files into which
-    something was written are stored in the state, whose number stays. Outputs that a killed process
-    has left behind are written again.
+    A new place of the photos, what is away or cannot be read, another order of rows, and facts
+    about files into which something was written are stored in the state, whose number stays.
+    Outputs that a killed process has left behind are written again.
 
     Args:
         before: the newest written state.
@@ -297,7 +297,8 @@ def _unchanged(before: Run, run: Run, *, with_report: bool) -> Ended:
     """
     assert run.facts is not None
     assert before.facts is not None
-    is_of_now = (run.config, run.away) == (before.config, before.away)
+    of_now, of_then = ((each.config, each.away, each.skipped) for each in (run, before))
+    is_of_now = of_now == of_then
     is_of_now &= np.array_equal(run.facts, before.facts)
     is_of_now &= run.names == before.names
     if not is_of_now:

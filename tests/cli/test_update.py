@@ -450,6 +450,20 @@ def test_what_cannot_be_read_today_is_not_gone(place, capsys, monkeypatch):
     assert "Nothing has happened" in capsys.readouterr().out
 
 
+def test_a_file_that_cannot_be_read_is_on_the_page_as_long_as_it_is_there(place, capsys):
+    """Also where no photo is new or gone, so that there is no new state."""
+    run, file = place / "run", place / "photos" / "broken.jpg"
+    file.write_bytes(b"no image")
+    for is_there in (True, False):
+        update.main([f"--workdir={run}"])
+        said = capsys.readouterr()
+        assert ("broken.jpg cannot be read" in said.err) == is_there
+        assert "Nothing has happened" in said.out
+        assert ("broken.jpg" in (run / "report.html").read_text()) == is_there
+        file.unlink(missing_ok=True)
+    assert records.read(run).number == 1
+
+
 def test_the_only_folder_is_away_and_another_one_is_named(place, capsys):
     run = place / "run"
     toy.save(place / "card", toy.images(48, channels=3)[0][40:], prefix="new")

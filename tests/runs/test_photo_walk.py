@@ -36,20 +36,8 @@ QUICK = ("--config.data.image_size=32", "--config.eval.batch_size=16", "--config
 STEPS = (
     *("come", "come", "leave", "back", "rename", "copies", "sizes", "replace", "folder", "move"),
     *("away", "gone", "exclude", "refit", "number", "command", "correct", "correct", "old_page"),
-    *(
-        "two_files",
-        "mind",
-        "again",
-        "keep",
-        "name",
-        "divide",
-        "undo",
-        "undo",
-        "nothing",
-        "place",
-        "export",
-    ),
-    *("killed", "killed", "locked"),
+    *("two_files", "mind", "again", "keep", "name", "divide", "undo", "undo", "nothing", "place"),
+    *("export", "killed", "killed", "locked"),
 )
 
 
@@ -563,13 +551,17 @@ class Walk:
                 assert common, "photos of one folder are of one group"
         shutil.rmtree(out)
 
+    def acts(self):
+        """Commands that make a state, by name."""
+        acts = {"update": lambda: self.update(), "refit": lambda: self.update("--refit")}
+        return acts | {"number": lambda: self.update("--n-clusters=3")}
+
     def killed(self):
         """A kill at any moment leaves the state before or the one after, and its outputs follow."""
         self.changed()
         page = self.pages[-1]
         said = self.said(page)
-        acts = {"update": lambda: self.update(), "refit": lambda: self.update("--refit")}
-        acts["number"] = lambda: self.update("--n-clusters=3")
+        acts = self.acts()
         if said:
             flag = self.decide(said, name="killed.json")
             acts["report"] = lambda: self.report(flag)
