@@ -89,8 +89,8 @@ def test_another_processor_changes_the_digits_as_much_as_is_said():
         )
     )
     differences = np.abs(np.subtract(first, again))
-    measured = (ROOT / "experiments/README.md").read_text()
-    assert f"differs by {differences.min():.1f} to {differences.max():.1f} points" in measured
+    said = f"that on the Xeon by {differences.min():.1f} to {differences.max():.1f} points"
+    assert said in _words("experiments/log.md")
 
 
 def _stored(name):
@@ -155,7 +155,9 @@ def test_sentences_on_usps_are_of_the_results():
     numbers = [[x["clusters"] for each in some.values() for x in each] for some in (own, rows)]
     assert f"found {min(numbers[0])} to {max(numbers[0])} clusters in them" in readme
     accuracies = ", ".join(f"{np.mean([x['tree'] for x in each]):.1f}" for each in own.values())
-    assert f"(ACC {accuracies}), {min(numbers[1])} to {max(numbers[1])} in the others" in readme
+    trees = [np.mean([x["tree"] for x in each]) for each in rows.values()]
+    others = f"{min(numbers[1])} to {max(numbers[1])} in the others ({_ends(trees)})"
+    assert f"(ACC {accuracies}), {others}." in readme
     assert {x["commit"][:8] for x in found.values() if x["commit"][:8] not in readme} == set()
     for change in (
         _third_view(trained, lambda one: 100 * one.line["metrics"]["kmeans"]["acc"]),
@@ -166,43 +168,107 @@ def test_sentences_on_usps_are_of_the_results():
         ),
     ):
         assert change in readme
-    for name, of_mnist in (("NCC", "91.0"), ("CueCo", "91.5")):
-        own = [x for x in every if (x["set"], x["row"]) == ("mnist", name)]
-        assert {x["clusters"] for x in own} == {10}
-        assert f"{np.mean([x['tree'] for x in own]):.1f}" == of_mnist
-    assert "10 of MNIST by NCC and CueCo (91.0, 91.5)" in readme
-    mnist = [*real.finished("mnist", registry.stored())]
-    for row in {x.row for x in mnist}:
-        own = [x.line["metrics"] for x in mnist if x.row == row]
+
+
+def _ends(values):
+    return f"{min(values):.1f} to {max(values):.1f}"
+
+
+def test_sentences_on_mnist_are_of_the_results():
+    """k-means ACC of each row; what is found in the features of CueCo and NCC, and in others."""
+    readme, trained = _words("README.md"), [*real.finished("mnist", registry.stored())]
+    found = [x for x in _stored("real/found.jsonl") if x["set"] == "mnist"]
+    names = {x.row for x in trained}
+    scores = {name: [x.line["metrics"] for x in trained if x.row == name] for name in names}
+    for row, own in scores.items():
         name = "with NRCC by SGHMC" if row.endswith("SGHMC") else row
         acc = tables.mean([100 * x["kmeans"]["acc"] for x in own], 1)
         assert re.search(rf"{acc} \({name}\W", readme), row
-    cueco = [x.line["metrics"] for x in mnist if x.row == "CueCo"]
-    assert tables.mean([100 * x["gridshift"]["acc"] for x in cueco], 1) in readme
-    commits = {x.line["provenance"]["commit"][:8] for x in mnist}
+    commits = {x.line["provenance"]["commit"][:8] for x in trained}
     assert {x for x in commits if x not in readme} == set()
+    rows = {name: [x for x in found if x["row"] == name] for name in names}
+    assert (
+        f"on the map {_ends([np.mean([x['map'] for x in own]) for own in rows.values()])}."
+        in readme
+    )
+
+    cueco = scores.pop("CueCo")
+    assert [x["gridshift"]["n_clusters"] for x in cueco] == [10, 10, 10]
+    acc = tables.mean([100 * x["gridshift"]["acc"] for x in cueco], 1)
+    numbers = [x["gridshift"]["n_clusters"] for own in scores.values() for x in own]
+    others = [np.mean([100 * x["gridshift"]["acc"] for x in own]) for own in scores.values()]
+    said = f"({acc}) and {min(numbers)} to {max(numbers)} in the others ({_ends(others)}), "
+    right = [rows.pop(name) for name in ("NCC", "CueCo")]
+    assert {x["clusters"] for own in right for x in own} == {10}
+    trees = ", ".join(f"{np.mean([x['tree'] for x in own]):.1f}" for own in right)
+    numbers = [x["clusters"] for own in rows.values() for x in own]
+    others = [np.mean([x["tree"] for x in own]) for own in rows.values()]
+    said += (
+        f"`SmoothTree` 10 in NCC's and CueCo's ({trees}) and {min(numbers)} to {max(numbers)} in "
+    )
+    assert f"{said}the others ({_ends(others)})." in readme
+
+
+def _runs_of(group, number, name):
+    """The finished runs of a row of a table at the scale `config`."""
+    cells = registry.cells(registry.find(group, number), "config")
+    (run,) = (cell.run for cell in cells if cell.row.name == name)
+    lines = [registry.stored().find(run._replace(seed=seed)._asdict()) for seed in range(5)]
+    return [line for line in lines if "metrics" in line]
+
+
+def _acc(lines, clusters, scale=1):
+    return [scale * line["metrics"][clusters]["acc"] for line in lines]
 
 
 def test_the_table_of_the_sampled_view_is_of_the_results():
-    """Of runs whose results are here; the others are lines of the log."""
-    page, readme = _words("experiments/README.md"), _words("README.md")
-    for group, name, digits in (("real", "usps", "config"), ("digits", "methods", "config")):
-        for clusters in ("kmeans", "gridshift") if group == "digits" else ("kmeans",):
-            scores = {}
-            for cell in registry.cells(registry.find(group, name), digits):
-                lines = [
-                    registry.stored().find(cell.run._replace(seed=i)._asdict()) for i in range(5)
-                ]
-                found = [line["metrics"][clusters]["acc"] for line in lines if "metrics" in line]
-                scores[cell.row.name] = found
-            own = [scores[x] for x in ("SimCLR", *(_rows_of(v)[0] for v in
-                   ("augmentation", "noise", "SGHMC")))]  # fmt: skip
-            spread = [tables.mean(x, 3) for x in own]
-            alone = [f"{np.mean(x):.3f}" for x in own]
-            assert any(f"| {' | '.join(cells)} |" in page for cells in (spread, alone))
-            if (group, clusters) == ("digits", "kmeans"):
-                gains = [100 * (np.mean(x) - np.mean(own[0])) for x in own[1:]]
-                assert f"they add {min(gains):.1f} to {max(gains):.1f} points of ACC" in readme
+    """A cell without runs is empty; every commit is said."""
+    page = (ROOT / "experiments/README.md").read_text()
+    views = ("SimCLR", *(_rows_of(view)[0] for view in ("augmentation", "noise", "SGHMC")))
+    for title, number in (("USPS", "usps"), ("MNIST", "mnist")):
+        ((about, row),) = re.findall(rf"^\| {title} \((.*?)\), k given \|(.*)\|$", page, flags=re.M)
+        lines = [_runs_of("real", number, view) for view in views]
+        cells = [tables.mean(_acc(own, "kmeans")) if own else "" for own in lines]
+        assert [cell.strip() for cell in row.split("|")] == cells
+        commits = {line["provenance"]["commit"][:8] for own in lines for line in own}
+        assert {commit for commit in commits if commit not in about} == set()
+
+
+def test_trainings_of_earlier_code_are_in_the_log_alone():
+    """The methods on the digits, from their results."""
+    log, pages = _words("experiments/log.md"), _words("experiments/README.md") + _words("README.md")
+    names = [row.name for row in registry.find("digits", "methods").rows]
+    means = {}
+    for name in names:
+        lines = _runs_of("digits", "methods", name)
+        assert all(map(table.is_earlier, lines))
+        assert {line["provenance"]["commit"][:8] in pages for line in lines} == {False}
+        found = ", ".join(str(line["metrics"]["gridshift"]["n_clusters"]) for line in lines)
+        acc, own = (tables.mean(_acc(lines, x, 100), 1) for x in ("kmeans", "gridshift"))
+        assert f"{name.removeprefix('SimCLR + NRCC, ')} {acc}, {found}, {own}" in log
+        means[name] = np.mean(_acc(lines, "kmeans", 100))
+    gains = [
+        means[_rows_of(view)[0]] - means["SimCLR"] for view in ("SGHMC", "noise", "augmentation")
+    ]
+    assert f"a third view adds {min(gains):.1f} to {max(gains):.1f} points of ACC" in log
+
+
+def test_the_table_of_novel_classes_is_of_the_results():
+    page = (ROOT / "experiments/README.md").read_text()
+    for title, group, number in (
+        ("scikit-learn's digits", "digits", "ncl"), ("USPS", "real", "usps_ncl"),
+    ):  # fmt: skip
+        lines = _runs_of(group, number, "NCL")
+        assert not any(map(table.is_earlier, lines))
+        (commit,) = {line["provenance"]["commit"][:8] for line in lines}
+        found = [line["metrics"]["discovery"] for line in lines]
+        cells = [
+            tables.mean([x["novel"]["acc"] for x in found]), tables.mean(_acc(lines, "kmeans")),
+            tables.mean(_acc(lines, "gridshift")),
+            tables.mean([x["kmeans_before_acc"] for x in found]),
+        ]  # fmt: skip
+        assert f"| {title} ({commit}) | {' | '.join(cells)} |" in page
+        assert {line["metrics"]["gridshift"]["n_clusters"] for line in lines} == {5}
 
 
 def test_what_is_said_of_probabilities_and_of_clear_answers_is_of_the_results():
@@ -227,24 +293,68 @@ def test_what_is_said_of_probabilities_and_of_clear_answers_is_of_the_results():
     assert np.mean(np.array(classes) <= 12) > 1 / 2
     first = [x for x in _stored("peers.jsonl") if x["set"] != "tiny95_lite2"]
     means = [
-        np.mean([x["acc"] for x in first if x["method"] == m]) for m in ("Leiden", "SmoothTree")
+        np.mean([x["acc"] for x in first if x["method"] == m])
+        for m in ("Leiden", "UMAP + HDBSCAN n/100", "SmoothTree")
     ]
-    assert "Leiden's mean ACC is {:.3f}, ours {:.3f}".format(*means) in measured
+    assert "their mean ACC is {:.3f} and {:.3f}, ours {:.3f}".format(*means) in measured
 
 
 def test_the_table_of_found_numbers_is_of_the_results():
+    """Every method that has run on all sets of one of the three lists has a row."""
     measured, lines = _words("experiments/README.md"), _stored("number_of_clusters/results.jsonl")
-    for title, method in (
-        ("`SmoothTree`, what `cluster` does", "SmoothTree"),
-        ("UMAP + HDBSCAN (min_cluster_size n/100)", "UMAP + HDBSCAN n/100"),
-        ("k-means, k by silhouette", "k-means, silhouette"),
-    ):
-        cells = []
-        for name in ("photos, Lite2", "low-dimensional", "real"):
-            own = [x for x in lines if (x["list"], x["method"]) == (name, method)]
-            exact = np.mean([x["k"] == x["true"] for x in own])
-            cells.append(f"{np.mean([x['ari'] for x in own]):.3f}, {exact:.2f}")
-        assert f"| {title} | {' | '.join(cells)} |" in measured
+    titles = {
+        "SmoothTree": "`SmoothTree`, what `cluster` does",
+        "UMAP + HDBSCAN n/100": "UMAP + HDBSCAN (min_cluster_size n/100)",
+        "UMAP + HDBSCAN 15": "UMAP + HDBSCAN (min_cluster_size 15)",
+        "HDBSCAN 15": "HDBSCAN (min_cluster_size 15)",
+        "k-means, silhouette": "k-means, k by silhouette",
+        "UMAP + k-means, silhouette": "UMAP + k-means, k by silhouette",
+        "mixture, BIC": "Gaussian mixture, k by BIC",
+    }
+    names, whole = ("photos, Lite2", "low-dimensional", "real"), {}
+    for name in names:
+        for line in numbers.complete([x for x in lines if x["list"] == name]):
+            whole.setdefault(line["method"], {}).setdefault(name, []).append(line)
+    assert whole.keys() == titles.keys()
+    for method, of_lists in whole.items():
+        cells = ""
+        for own in (of_lists.get(name, []) for name in names):
+            exact = np.mean([x["k"] == x["true"] for x in own]) if own else 0
+            ari = np.mean([x["ari"] for x in own]) if own else 0
+            cells += f" {ari:.3f}, {exact:.2f} |" if own else " |"
+        assert f"| {titles[method]} |{cells}" in measured
+    single = [x for x in lines if x["list"] == "one class of photos"]
+    said = [
+        f"{np.mean([x['k'] == 1 for x in single if x['method'] == method]):.2f}"
+        for method in ("SmoothTree", "HDBSCAN 15", "UMAP + HDBSCAN 15")
+    ]
+    kept = "keeps {} whole, HDBSCAN {}, UMAP + HDBSCAN (both of 15) {}.".format(*said)
+    assert kept in measured
+
+
+def test_what_is_said_of_many_clusters_is_of_the_results():
+    found = {(x["set"], x["method"]): x for x in _stored("number_of_clusters/many.jsonl")}
+    measured = _words("experiments/README.md")
+    largest = found["200,000 rows", "SmoothTree"]["k"]
+    assert f"Of up to 10,000 clusters of 200,000 rows it finds {largest:,};" in measured
+    for name in ("60,000 rows", "100,000 rows", "200,000 rows"):
+        ours, peer = (found[name, method] for method in ("SmoothTree", "EVoC"))
+        assert (peer["seconds"] < ours["seconds"]) == (name != "100,000 rows")
+        assert peer["ari"] < ours["ari"]
+
+
+def test_what_is_said_of_pixels_is_of_the_results():
+    """Without training: README has it beside what the trainings have."""
+    lines, readme = _stored("real/pixels.jsonl"), _words("README.md")
+    own = {
+        name: [x for x in lines if (x["set"], x["method"][:8]) == (name, "DROWCULA")]
+        for name in ("usps", "mnist_test")
+    }
+    usps = [100 * np.mean([x[score] for x in own["usps"]]) for score in ("acc", "nmi", "ari")]
+    assert "has an ACC of {:.1f}, an NMI of {:.1f} and an ARI of {:.1f}".format(*usps) in readme
+    mnist = 100 * np.mean([x["acc"] for x in own["mnist_test"]])
+    assert f"on USPS, and an ACC of {mnist:.1f} on MNIST's test set (61fba5e4)" in readme
+    assert {x["commit"][:8] for each in own.values() for x in each} == {"61fba5e4"}
 
 
 def test_speeds_are_those_of_the_files():
@@ -276,14 +386,22 @@ def test_speeds_are_those_of_the_files():
     reduces = plan["merged"]["all-reduce"][0]
     assert f"16 chips: {plan['memory_gb']:.1f} of 16 GB a chip, {reduces} merged" in measured
     assert f"latency {latency:.1f} ms beside {memory:.0f} ms of memory" in measured
-    steps = benchmark_of("gpu")["steps"]["images_per_second"]
-    own = [steps[x] for x in ("byol with flips alone", "byol + nrcc", "nrcc_cifar10")]
-    rates = "{:,.0f}, {:,.0f} and {:,.0f}, after".format(*(x["median"] for x in own))
-    first = "of {:.0f}, {:.0f} and {:.0f} s".format(*(x["first_step_seconds"] for x in own))
-    assert rates in measured
-    assert first in measured
-    readme = _words("README.md")
-    assert f"{own[1]['median']:,.0f} images/s of BYOL + NRCC after a first step of 103 s" in readme
+
+
+def test_rates_of_a_gpu_are_in_the_log_with_their_first_steps():
+    """They are of an earlier commit, and no other page has them."""
+    found = json.loads((registry.FOLDER / "benchmark/gpu.json").read_text())
+    steps, log = found["steps"]["images_per_second"], _words("experiments/log.md")
+    assert f"**A training step on one H200** ({found['about']['commit']}, " in log
+    first = "after a first step, which compiles, of"
+    for name, words in {
+        "byol with flips alone": f"BYOL with flips alone {{:,.0f}} images/s {first} {{:.0f}} s",
+        "byol + nrcc": "BYOL + NRCC with all augmentations {:,.0f} after {:.0f} s",
+        "nrcc_cifar10": "`nrcc_cifar10`, a ResNet-34, {:,.0f} after {:.0f} s",
+    }.items():
+        assert words.format(steps[name]["median"], steps[name]["first_step_seconds"]) in log
+    for page in ("README.md", "experiments/README.md"):
+        assert not re.search(r"H200|f76c5da5", _words(page)), page
 
 
 def test_pages_of_an_earlier_version_say_so():
