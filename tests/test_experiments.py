@@ -323,6 +323,15 @@ def test_the_table_of_found_numbers_is_of_the_results():
             ari = np.mean([x["ari"] for x in own]) if own else 0
             cells += f" {ari:.3f}, {exact:.2f} |" if own else " |"
         assert f"| {titles[method]} |{cells}" in measured
+    for name, words in {
+        "photos": "on 40 draws of photos by Lite0", "copies of photos": "where photos have copies",
+        "few photos": "on few photos", "generated": "on generated sets",
+        "levels": "on clusters within clusters",
+    }.items():  # fmt: skip
+        own = [x for x in lines if (x["list"], x["method"]) == (name, "SmoothTree")]
+        own = [x for x in own if x["true"] > 1]
+        exact = np.mean([x["k"] == x["true"] for x in own])
+        assert f"{np.mean([x['ari'] for x in own]):.3f}, {exact:.2f} {words}" in measured
     single = [x for x in lines if x["list"] == "one class of photos"]
     said = [
         f"{np.mean([x['k'] == 1 for x in single if x['method'] == method]):.2f}"
@@ -357,35 +366,55 @@ def test_what_is_said_of_pixels_is_of_the_results():
     assert {x["commit"][:8] for each in own.values() for x in each} == {"61fba5e4"}
 
 
+def _benchmark(name):
+    """Figures and provenance of a file of a benchmark."""
+    found = json.loads((registry.FOLDER / f"benchmark/{name}.json").read_text())
+    return found["figures"], found["provenance"]
+
+
 def test_speeds_are_those_of_the_files():
-    """And so are their commits, and the rates of networks in the guide."""
-
-    def benchmark_of(name):
-        return json.loads((registry.FOLDER / f"benchmark/{name}.json").read_text())
-
-    measured, guide = _words("experiments/README.md"), _words("experiments/guide/photos.md")
-    files = {name: benchmark_of(name) for name in ("embed", "gridshift", "kmeans", "pods")}
-    assert {x["provenance"]["commit"][:8] in measured for x in files.values()} == {True}
-    rates = {k: v["median"] for k, v in files["embed"]["figures"]["images_per_second"].items()}
-    ratio = {k: v["median"] for k, v in files["embed"]["figures"]["ratio"].items()}
-    lite2, torch, onnx = rates["efficientnet_lite2"], "torch", "onnxruntime"
-    torch, onnx = (ratio[f"efficientnet_lite2, {peer}"] for peer in (torch, onnx))
-    assert f"{lite2:.0f}: {torch:.2f} times PyTorch, {onnx:.2f} times ONNX Runtime" in measured
-    for network, digits in (
-        ("efficientnet_lite2", 0), ("vit_small_patch14", 0), ("vit_base_patch16_siglip", 1),
-        ("vit_base_patch32_clip", 0), ("vit_base_patch16", 1), ("resnet50", 0),
-    ):  # fmt: skip
-        assert f"| 224 | {rates[network]:.{digits}f} |" in guide
-    seconds = {k: v["median"] for k, v in files["gridshift"]["figures"]["seconds"].items()}
-    assert f"{seconds['1000000']:.3f} s for 1e6 points" in measured
-    assert f"{seconds['10000000']:.2f} s for 1e7" in measured
-    times = [files["kmeans"]["figures"][k]["time_ratio"] for k in ("k10", "k1000")]
+    """Of the code of now, or the page says that it has changed since; by one core, CPU seconds."""
+    measured = _words("experiments/README.md")
+    files = {name: _benchmark(name) for name in ("gridshift", "kmeans", "pods")}
+    about = [origin for _, origin in files.values()]
+    is_now = {x["code_digest"] for x in about} == {tables.code_digest(tables.TRAININGS)}
+    assert ("The code has changed since" in measured) != is_now
+    assert {x["commit"][:8] in measured for x in about} == {True}
+    assert {x["cores"] for x in about} == {1}
+    assert {x["machine"].partition(",")[0] for x in about} == {"AMD EPYC"}
+    assert [x["command"].endswith(" --clock=cpu") for x in about] == [True, True, False]
+    gridshift, kmeans, pods = (figures for figures, _ in files.values())
+    seconds = {k: v["median"] for k, v in gridshift["seconds"].items()}
+    assert f"{seconds['1000000']:.2f} s for 1e6 points" in measured
+    assert f"{seconds['10000000']:.1f} s for 1e7" in measured
+    times = [kmeans[k]["time_ratio"]["median"] for k in ("k10", "k1000")]
     assert "{:.2f} at K = 10, {:.2f} at K = 1000".format(*times) in measured
-    plan = files["pods"]["figures"]["nrcc_imagenet v5e:4x4"]
+    plan = pods["nrcc_imagenet v5e:4x4"]
     latency, memory = (1000 * plan["seconds"][name] for name in ("latency", "memory"))
     reduces = plan["merged"]["all-reduce"][0]
     assert f"16 chips: {plan['memory_gb']:.1f} of 16 GB a chip, {reduces} merged" in measured
     assert f"latency {latency:.1f} ms beside {memory:.0f} ms of memory" in measured
+
+
+def test_speeds_of_the_guide_are_those_of_the_files():
+    """Rates of networks and of decoding, of the commit that the pages say."""
+    photos, pods = _words("experiments/guide/photos.md"), _words("experiments/guide/pods.md")
+    figures, about = _benchmark("embed")
+    assert about["commit"][:8] in photos
+    rates = {name: spread["median"] for name, spread in figures["images_per_second"].items()}
+    for network, digits in (
+        ("efficientnet_lite2", 0), ("vit_small_patch14", 0), ("vit_base_patch16_siglip", 1),
+        ("vit_base_patch32_clip", 0), ("vit_base_patch16", 1), ("resnet50", 0),
+    ):  # fmt: skip
+        assert f"| 224 | {rates[network]:.{digits}f} |" in photos
+    decode, about = _benchmark("decode")
+    rate = np.median([x["per_cpu_second"] for x in decode["threads"].values()])
+    limit = max(x["per_cpu_second"] for x in decode["small"].values())
+    assert f"decodes about {round(rate, -1):.0f} JPEGs" in pods
+    assert f"Python limits a host to {int(limit / 50) * 50:,} " in pods
+    step = _benchmark("pods")[0]["nrcc_imagenet v5e:4x4"]["seconds"]["memory"]
+    need = load_config("nrcc_imagenet").train.batch_size / step / 4  # hosts of four chips each
+    assert f"at most {round(need, -1):,.0f}: fewer than {np.ceil(need / rate):.0f} cores" in pods
 
 
 def test_rates_of_a_gpu_are_in_the_log_with_their_first_steps():
