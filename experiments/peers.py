@@ -22,9 +22,9 @@ from threadpoolctl import threadpool_limits
 
 from cluster_jax import metrics
 from cluster_jax.cli import exit_codes
-from cluster_jax.clustering import knn, reduce, representation
+from cluster_jax.clustering import reduce, representation
 from cluster_jax.clustering.smooth_tree import SmoothTree
-from cluster_jax.core import checks
+from cluster_jax.core import checks, knn
 from experiments import tables
 from experiments.number_of_clusters import peers, real
 

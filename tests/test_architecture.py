@@ -123,6 +123,13 @@ def test_one_home_of(words, home):
     assert words & {name for file in inside for name in _names(file)}
 
 
+def test_nearest_rows_have_one_search():
+    """That of `core.knn`; GridShift looks up the cells of a grid."""
+    others = {"NearestNeighbors", "kneighbors_graph", "BallTree", "KDTree", "cKDTree", "cdist"}
+    users = {file.stem for file in FILES if others & set(_names(file))}
+    assert users == {"gridshift"}
+
+
 # Nouns, which begin the docstring of a value.
 PLURALS = {
     "Bytes", "Classes", "Columns", "Embeddings", "Facts", "Features", "Files", "Images", "Indices",

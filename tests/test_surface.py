@@ -29,8 +29,8 @@ SURFACE = {
         Contingency ProbeSettings accuracy collapse contingency knn_accuracy linear_probe matching
         purity scores silhouette""",
     "cluster_jax.clustering": """
-        GridShift KMeansResult Neighbors SmoothTree cut_tree kmeans kmeans_blocks
-        label_spreading linkage_of_means nearest reduce sinkhorn""",
+        GridShift KMeansResult SmoothTree cut_tree kmeans kmeans_blocks
+        label_spreading linkage_of_means reduce sinkhorn""",
     "cluster_jax.nets": """
         Network NetworkConfig Outputs PredictorConfig ProjectorConfig classifier classify make
         names""",

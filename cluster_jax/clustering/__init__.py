@@ -33,8 +33,8 @@ rows of many dimensions. `kmeans_blocks` reads rows that need not fit into memor
 A user-defined clusterer is a Python file with a function `fit`, see `custom`.
 
 `label_spreading` spreads labels over the graph of nearest neighbors (Zhou et al. 2004), `sinkhorn`
-balances the sizes of classes, `nearest` searches neighbors, and `linkage_of_means` with `cut_tree`
-merges clusters by the similarity of their means.
+balances the sizes of classes, and `linkage_of_means` with `cut_tree` merges clusters by the
+similarity of their means.
 """
 
 import lazy_loader

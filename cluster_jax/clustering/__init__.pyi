@@ -6,7 +6,6 @@ from .kmeans import (
     kmeans as kmeans,
     kmeans_blocks as kmeans_blocks,
 )
-from .knn import Neighbors as Neighbors, nearest as nearest
 from .label_spreading import label_spreading as label_spreading
 from .reduce import reduce as reduce
 from .smooth_tree import SmoothTree as SmoothTree

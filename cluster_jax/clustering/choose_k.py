@@ -39,8 +39,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from cluster_jax.clustering import knn, representation, tree
+from cluster_jax.clustering import representation, tree
 from cluster_jax.clustering.representation import FEW_AXES, Smoother
+from cluster_jax.core import knn
 from cluster_jax.core.arrays import blocks
 
 # Number of clusters above which Ward's groups are scored without k-means, on so many rows.

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from cluster_jax.clustering import knn
+from cluster_jax.core import knn
 
 # Neighbors of a row, at most.
 _COUNT = 10

@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from cluster_jax.clustering import knn, representation
+from cluster_jax.clustering import representation
 from cluster_jax.clustering.base import NO_CLUSTER, Membership
 from cluster_jax.clustering.representation import Smoother
+from cluster_jax.core import knn
 
 
 def shares(rows: Smoother, labels: NDArray) -> sparse.csr_array:

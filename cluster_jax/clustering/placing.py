@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from cluster_jax.clustering import knn, membership
+from cluster_jax.clustering import membership
 from cluster_jax.clustering.base import NO_CLUSTER, Assignment
-from cluster_jax.clustering.knn import Neighbors
 from cluster_jax.clustering.representation import Smoother
-from cluster_jax.core import arrays
+from cluster_jax.core import arrays, knn
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.knn import Neighbors
 
 # Share of the training rows that are within the threshold of another one; number of rows by which
 # it is set, at most: by 5,000 rows the share has a standard error of 0.3 %.

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits
 
-from cluster_jax.clustering import knn
-from cluster_jax.core import checks
+from cluster_jax.core import checks, knn
 from cluster_jax.core.arrays import numeric
 
 METHODS = ("umap", "tsne", "pca", "none")

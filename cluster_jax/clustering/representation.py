@@ -40,7 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from cluster_jax.clustering import knn
+from cluster_jax.core import knn
 from cluster_jax.core.arrays import Rows, blocks, cluster_means, normalize_rows
 
 METRICS = ("cosine", "euclidean")

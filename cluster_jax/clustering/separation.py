@@ -34,8 +34,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from cluster_jax.clustering import knn, representation, tree
+from cluster_jax.clustering import representation, tree
 from cluster_jax.clustering.representation import Smoother
+from cluster_jax.core import knn
 from cluster_jax.core.arrays import cluster_means
 
 # Number of windows, and half width of each in units of the distance of the medians.

@@ -34,8 +34,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from cluster_jax.clustering import knn, representation
+from cluster_jax.clustering import representation
 from cluster_jax.clustering.base import NO_CLUSTER
+from cluster_jax.core import knn
 from cluster_jax.core.arrays import Rows
 
 SURVIVED, GREW, SPLIT, MERGED = "survived", "grew", "split", "merged"

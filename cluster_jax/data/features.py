@@ -13,7 +13,7 @@ from jax import Array
 from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits
 
-from cluster_jax.core import arrays, checks
+from cluster_jax.core import arrays, checks, knn
 from cluster_jax.core.checks import CountOrZero, InputError
 from cluster_jax.data import tables
 from cluster_jax.data.arrays import as_floats, labels_in
@@ -126,15 +126,12 @@ def with_neighbors(dataset: Dataset, count: int) -> Dataset:
     if dataset.fetch is _fetch_pending:
         return dataset._replace(shape=shape, neighbors=count)
     first = dataset.fetch(np.arange(dataset.size))[:, 0]
-    from sklearn.neighbors import NearestNeighbors  # Not before: a service needs none.
-
     nearest = np.empty((dataset.size, count), np.int64)
     for rows in groups.values():
-        search = NearestNeighbors(n_neighbors=count, metric="cosine", algorithm="brute")
-        # One thread, because the order of ties depends on the number of threads, and all processes
-        # must agree. `kneighbors` without an argument excludes each row from its neighbors.
+        # One thread, because products are rounded by their number, and all processes must agree.
         with threadpool_limits(1):
-            nearest[rows] = rows[search.fit(first[rows]).kneighbors(return_distance=False)]
+            own = knn.nearest(first[rows], first[rows], count, metric="cosine", exclude_self=True)
+        nearest[rows] = rows[own.indices]
 
     def fetch(indices: NDArray) -> NDArray:
         indices = np.asarray(indices)

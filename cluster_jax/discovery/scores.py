@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from cluster_jax.clustering import knn, placing
+from cluster_jax.clustering import placing
 from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.clustering.label_spreading import among, label_spreading
+from cluster_jax.core import knn
 from cluster_jax.discovery import splits
 from cluster_jax.evaluation import clusters
 from cluster_jax.metrics import partition

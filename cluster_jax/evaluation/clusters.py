@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import custom, knn, placing, tree_fit
+from cluster_jax.clustering import custom, placing, tree_fit
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.clustering.placing import ByCenters, ByTree, ByVotes, Placing, Voters
 from cluster_jax.clustering.reduce import reduce
 from cluster_jax.clustering.tree_fit import TreeFit
-from cluster_jax.core import arrays, hosts, io
+from cluster_jax.core import arrays, hosts, io, knn
 from cluster_jax.core.arrays import Rows
 from cluster_jax.core.names import counted
 from cluster_jax.data.arrays import Shards
@@ -114,12 +114,12 @@ def find_by_sample(
     Returns:
         The result for all rows. Its metrics have `rows_clustered`, the size of the sample.
     """
-    from cluster_jax.metrics.knn import nearest_voters
+    from cluster_jax.core import sharded_knn  # It imports JAX.
 
     sample = sampled(len(x), most, seed)
     found = find(x[sample], options, seed=seed)
     k = min(options.n_neighbors, most)
-    indices, cosines = hosts.on_all(nearest_voters, mesh, x, x[sample], k=k)
+    indices, cosines = hosts.on_all(sharded_knn.nearest_for, mesh, x, x[sample], k=k)
     near = knn.Neighbors(indices, np.maximum(1 - cosines.astype(np.float64), 0))
     ids, codes = placing.coded(found.cluster_labels)
     labels = np.empty(len(x), np.int32)

@@ -5,9 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import knn
 from cluster_jax.clustering.reduce import MAP_COLUMNS, reduce, tsne
-from cluster_jax.core import checks
+from cluster_jax.core import checks, knn
 
 # Rows that t-SNE draws; the others are placed among them. Its steps, in none of which neighbors
 # attract each other more, as that draws a small cluster on one spot; and how coarsely it sums what

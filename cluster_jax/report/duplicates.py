@@ -13,9 +13,8 @@ from PIL import Image
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from cluster_jax.clustering import knn
 from cluster_jax.clustering.representation import unit_rows
-from cluster_jax.core import arrays, logs
+from cluster_jax.core import arrays, knn, logs
 from cluster_jax.data import images as data
 from cluster_jax.data.images import FACTS, Dataset
 from cluster_jax.report import pictures

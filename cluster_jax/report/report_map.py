@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
-from cluster_jax.clustering import knn
+from cluster_jax.core import knn
 from cluster_jax.data.thumbnails import SIDE
 from cluster_jax.report import thumbnails
 from cluster_jax.report.changes import Entry

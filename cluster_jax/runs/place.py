@@ -5,11 +5,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import knn
 from cluster_jax.clustering import tree as trees
 from cluster_jax.clustering.base import NO_CLUSTER, Assignment
 from cluster_jax.clustering.placing import ByTree, Placing
-from cluster_jax.core import checks
+from cluster_jax.core import checks, knn
 from cluster_jax.core.checks import InputError
 from cluster_jax.report import duplicates
 from cluster_jax.runs.run import Run

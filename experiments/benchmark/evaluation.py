@@ -23,10 +23,9 @@ from numpy.typing import NDArray
 
 from cluster_jax.clustering import tree_fit
 from cluster_jax.clustering.kmeans import kmeans
-from cluster_jax.core import arrays, devices
+from cluster_jax.core import arrays, devices, sharded_knn
 from cluster_jax.core.checks import InputError
 from cluster_jax.metrics import knn_accuracy, linear_probe
-from cluster_jax.metrics.knn import nearest_voters
 from cluster_jax.metrics.probe_settings import ProbeSettings
 
 IMAGES = 1_281_167
@@ -40,7 +39,7 @@ _work: dict[str, Callable[[NDArray, NDArray], object]] = {
     "kmeans": lambda x, y: kmeans(x, CLASSES, n_init=1),
     "probe": lambda x, y: linear_probe(x, y, settings=ProbeSettings(epochs=EPOCHS)),
     "tree": lambda x, y: tree_fit.fit(x, "cosine", None, SEED, None),
-    "votes": lambda x, y: nearest_voters(x, x[:SAMPLE], k=NEIGHBORS, mesh=None),
+    "votes": lambda x, y: sharded_knn.nearest_for(x, x[:SAMPLE], k=NEIGHBORS, mesh=None),
 }
 
 

@@ -15,9 +15,9 @@ from sklearn.cluster import HDBSCAN, KMeans
 from sklearn.decomposition import PCA
 from sklearn.metrics import silhouette_score
 from sklearn.mixture import GaussianMixture
-from sklearn.neighbors import NearestNeighbors
 
 from cluster_jax.clustering.reduce import reduce
+from cluster_jax.core import knn
 from cluster_jax.core.checks import InputError
 
 # Packages that peers need besides the dependencies of ours.
@@ -59,7 +59,7 @@ def without_noise(x: NDArray, labels: NDArray) -> NDArray:
     found = labels >= 0
     if not found.any():
         return np.zeros(len(x), np.int64)
-    nearest = NearestNeighbors(n_neighbors=1).fit(x[found]).kneighbors(x, return_distance=False)
+    nearest = knn.nearest(x, x[found], 1).indices
     return np.where(found, labels, labels[found][nearest[:, 0]])
 
 

@@ -4,9 +4,9 @@ import jax
 import numpy as np
 import pytest
 
-from cluster_jax.clustering import knn
 from cluster_jax.clustering.condense import condense, divided
 from cluster_jax.clustering.kmeans import kmeans
+from cluster_jax.core import knn
 
 
 def centers_of(x, n_groups, seed=0):

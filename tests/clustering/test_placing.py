@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from cluster_jax.clustering import knn, placing
+from cluster_jax.clustering import placing
 from cluster_jax.clustering.placing import ByCenters, voters
+from cluster_jax.core import knn
 
 
 def _unit(rng, n, d):

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from cluster_jax.clustering import knn, representation
+from cluster_jax.clustering import representation
+from cluster_jax.core import knn
 from tests.rows import every_row
 
 

@@ -12,9 +12,9 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import cluster_jax
-from cluster_jax.clustering import choose_k, knn, representation, tree_fit, verdict
+from cluster_jax.clustering import choose_k, representation, tree_fit, verdict
 from cluster_jax.clustering.smooth_tree import SmoothTree
-from cluster_jax.core import io
+from cluster_jax.core import io, knn
 from cluster_jax.core.checks import InputError
 from tests.clustering.blobs import blobs, fit
 from tests.rows import every_row

@@ -1,6 +1,5 @@
 """Rows of the first of several processes: what the others get, and what is computed of them."""
 
-import importlib
 import itertools
 import json
 import time
@@ -11,10 +10,9 @@ import pytest
 from jax.sharding import Mesh
 
 from cluster_jax.clustering.kmeans import kmeans
-from cluster_jax.core import hosts, ops
+from cluster_jax.core import hosts, ops, sharded_knn
+from cluster_jax.metrics.knn import knn_accuracy
 from cluster_jax.metrics.linear_probe import linear_probe
-
-knn = importlib.import_module("cluster_jax.metrics.knn")
 
 
 @pytest.fixture
@@ -66,10 +64,10 @@ def test_what_all_processes_compute_is_what_one_does(rows, monkeypatch):
     how = {"n_clusters": 4, "n_init": 2, "seed": 3}
     one, all_of_them = (hosts.on_all(kmeans, each, rows, **how) for each in (None, mesh))
     np.testing.assert_array_equal(one.labels, all_of_them.labels)
-    for metric in (knn.knn_accuracy, linear_probe):
+    for metric in (knn_accuracy, linear_probe):
         assert metric(rows, labels) == metric(rows, labels, mesh=mesh)
     some = rows[:20] / np.linalg.norm(rows[:20], axis=1, keepdims=True)
-    near, cosines = hosts.on_all(knn.nearest_voters, mesh, some, some[3:9], k=2)
+    near, cosines = hosts.on_all(sharded_knn.nearest_for, mesh, some, some[3:9], k=2)
     assert near[3:9, 0].tolist() == list(range(6))
     np.testing.assert_allclose(cosines[3:9, 0], 1, rtol=1e-6)
 

@@ -7,7 +7,7 @@ from jax.sharding import Mesh
 from sklearn.model_selection import LeaveOneOut, cross_val_predict
 from sklearn.neighbors import KNeighborsClassifier
 
-from cluster_jax.metrics import knn
+from cluster_jax.core import sharded_knn
 from cluster_jax.metrics.knn import knn_accuracy
 from tests.rows import every_row
 
@@ -83,15 +83,15 @@ def test_accelerators_find_the_same_neighbors(monkeypatch):
     devices, meshes = jax.devices()[:3], []
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.setattr(jax, "local_devices", lambda: devices)
-    monkeypatch.setattr(knn, "_SCORES", 151 * 40 // 3)
-    monkeypatch.setattr(knn, "Mesh", lambda *args: meshes.append(Mesh(*args)) or meshes[-1])
+    monkeypatch.setattr(sharded_knn, "_SCORES", 151 * 40 // 3)
+    monkeypatch.setattr(sharded_knn, "Mesh", lambda *args: meshes.append(Mesh(*args)) or meshes[-1])
     assert [knn_accuracy(features, labels, n_neighbors=k, **more) for more, k in calls] == on_a_cpu
     assert [mesh.size for mesh in meshes] == [3, 3]
 
 
 def test_of_equally_near_rows_accelerators_take_the_first():
     rows = np.repeat(np.eye(3, dtype=np.float32), 4, axis=0)
-    found = knn.nearest_of_all(rows, k=3, mesh=Mesh(jax.devices()[:4], ("rows",)))[0]
+    found = sharded_knn.nearest(rows, k=3, mesh=Mesh(jax.devices()[:4], ("rows",)))[0]
     own = np.arange(12)[:, None]
     together = own // 4 * 4 + np.arange(4)
     np.testing.assert_array_equal(found, together[together != own].reshape(12, 3))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from cluster_jax.clustering import knn
+from cluster_jax.core import knn
 from tests.rows import every_row
 
 
