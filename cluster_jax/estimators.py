@@ -66,7 +66,7 @@ class _OfRun(abc.ABC):
         """
         return place.cut(self._fitted(), n_clusters=n_clusters)
 
-    def locate(self, X: Any, *, n_clusters: int | None = None) -> Assignment:
+    def assign(self, X: Any, *, n_clusters: int | None = None) -> Assignment:
         """Returns labels, distances, novelty and probabilities, see `clustering.base.Assignment`.
 
         New images or rows do not affect each other. With `n_clusters`, the labels are the groups of
@@ -87,11 +87,11 @@ class _OfRun(abc.ABC):
         It is that of most of the nearest ones of the run, see `runs.place.place`. Files of a
         folder are read as in `transform`: unreadable ones have no label.
         """
-        return self.locate(X, n_clusters=n_clusters).labels
+        return self.assign(X, n_clusters=n_clusters).labels
 
     def score_samples(self, X: Any) -> NDArray:
         """Returns how like those of the run new ones are, float64 `[m]`: minus their novelty."""
-        return -self.locate(X).novelty
+        return -self.assign(X).novelty
 
     def predict_proba(self, X: Any) -> NDArray:
         """Computes the probability of each of `np.unique(labels_)`, float64 `[m, k]`.
@@ -309,7 +309,7 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
         checks.whole("n_images", n_images, 1)
         for fewer, count in zip((0, *encoder.BATCHES), encoder.BATCHES, strict=False):
             if fewer < n_images:
-                self.locate(np.zeros((count, *shape), np.uint8))
+                self.assign(np.zeros((count, *shape), np.uint8))
         return self
 
     def nearest(self, X: Images, n: int = 5) -> Nearest:
@@ -535,7 +535,7 @@ def load(path: str | os.PathLike) -> ImageClusterer | EmbeddingClusters:
     """Loads the clusters of a saved folder or of the workdir of any finished run.
 
     They are a fitted `ImageClusterer`; for a run of the command `cluster`, which has embeddings in
-    place of images, `EmbeddingClusters`, whose `predict`, `predict_proba`, `locate`, `cut` and
+    place of images, `EmbeddingClusters`, whose `predict`, `predict_proba`, `assign`, `cut` and
     `labels_` mean the same.
 
     Raises:

@@ -75,7 +75,7 @@ def test_new_images_are_told_by_name_or_number(fitted, images):
     assert set(found) <= set(fitted.labels_)
     # Fifteen neighbors vote, the image itself among them: most keep their class.
     assert (found == fitted.labels_).mean() > 0.6
-    where = fitted.locate(images[0][:9])
+    where = fitted.assign(images[0][:9])
     assert (where.labels == found[:9]).all()
     same = where.labels == fitted.labels_[:9]
     np.testing.assert_allclose(where.distances[same], fitted.distances_[:9][same], atol=1e-5)

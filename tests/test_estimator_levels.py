@@ -125,7 +125,7 @@ def test_cuts_are_nested_partitions(fitted, leaves):
 
 
 def test_new_images_follow_the_cut(fitted, features, tmp_path, capsys):
-    found = fitted.locate(features)
+    found = fitted.assign(features)
     np.testing.assert_array_equal(found.labels, fitted.labels_)
     np.testing.assert_allclose(found.distances, fitted.distances_, atol=1e-5)
     tree = fitted._run.placer
@@ -137,7 +137,7 @@ def test_new_images_follow_the_cut(fitted, features, tmp_path, capsys):
         rows, leaf = sharp[groups == 0], tree.leaves[groups == 0]
         center = tree.smoother.sharp[leaf].mean(axis=0)  # Copies are where their original is.
         wanted = np.linalg.norm(rows - center, axis=1)
-        distances = fitted.locate(features[groups == 0], n_clusters=k).distances
+        distances = fitted.assign(features[groups == 0], n_clusters=k).distances
         np.testing.assert_allclose(distances, wanted, atol=1e-5)
     np.save(tmp_path / "x.npy", features[:1])
     arguments = [f"--workdir={fitted._run.workdir}", f"--images={tmp_path}/x.npy"]
@@ -155,7 +155,7 @@ def test_the_map_is_only_a_picture(make, fitted, features, workdir, method):
     assert again._run.points.shape == shape
     np.testing.assert_array_equal(again.labels_, fitted.labels_)
     for ours, theirs in zip(
-        again.locate(features, n_clusters=3), fitted.locate(features, n_clusters=3), strict=True
+        again.assign(features, n_clusters=3), fitted.assign(features, n_clusters=3), strict=True
     ):
         np.testing.assert_array_equal(ours, theirs)
 

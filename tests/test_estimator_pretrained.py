@@ -116,9 +116,9 @@ def test_what_is_warm_compiles_nothing(fitted, gray, tmp_path, caplog):
     """A service answers one image, a few and many without a pause."""
     again = load(fitted.save(tmp_path / "saved")).warm_up()
     with jax.log_compiles(), caplog.at_level(logging.WARNING):
-        alone = [again.locate(gray[i : i + 1]) for i in range(3)]
-        few = again.locate(gray[:3])
-        many = again.locate(gray)
+        alone = [again.assign(gray[i : i + 1]) for i in range(3)]
+        few = again.assign(gray[:3])
+        many = again.assign(gray)
     assert not [record for record in caplog.records if "ompiling" in record.message]
     np.testing.assert_array_equal([one.labels[0] for one in alone], few.labels)
     np.testing.assert_array_equal(few.labels, many.labels[:3])
@@ -127,7 +127,7 @@ def test_what_is_warm_compiles_nothing(fitted, gray, tmp_path, caplog):
 
 def test_what_is_warmed_up(fitted, gray, monkeypatch):
     sizes = []
-    monkeypatch.setattr(fitted, "locate", lambda images: sizes.append(len(images)))
+    monkeypatch.setattr(fitted, "assign", lambda images: sizes.append(len(images)))
     fitted.warm_up(1)
     assert sizes == [1]
     fitted.warm_up(2)
@@ -194,7 +194,7 @@ def test_without_a_workdir_it_is_in_a_temporary_one(fitted, gray, tmp_path):
     """Its report is made when it is asked for, and shows the images; it goes with the estimator."""
     made = small().fit(gray)
     folder = made._run.workdir
-    np.testing.assert_array_equal(made.locate(gray), fitted.locate(gray))
+    np.testing.assert_array_equal(made.assign(gray), fitted.assign(gray))
     assert made.results_["metrics"] == fitted.results_["metrics"]
     assert not (folder / "report.html").exists()
     workdir = fitted._run.workdir

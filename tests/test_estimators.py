@@ -66,7 +66,7 @@ def test_what_fit_leaves(fitted, images):
 def test_training_images_are_predicted_as_labeled(fitted, images):
     assert (fitted.predict(images) == fitted.labels_).all()
     assert (fitted.predict(images[:1]) == fitted.labels_[:1]).all()
-    found = fitted.locate(images[7:30] / 255.0)
+    found = fitted.assign(images[7:30] / 255.0)
     assert (found.labels == fitted.labels_[7:30]).all()
     np.testing.assert_allclose(found.distances, fitted.distances_[7:30], atol=1e-4)
     assert not found.is_novel.any()
@@ -185,7 +185,7 @@ def test_a_folder_that_cannot_be_read_is_no_file(caplog):
 
 
 def test_before_fit(images):
-    for call in ("predict", "transform", "locate", "save"):
+    for call in ("predict", "transform", "assign", "save"):
         with pytest.raises(NotFittedError):
             getattr(_tiny(), call)(images)
 

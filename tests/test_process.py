@@ -33,12 +33,12 @@ assert "orbax" not in sys.modules, "27 MB that a service without a trained netwo
 rng = np.random.default_rng(0)
 images = rng.integers(0, 255, (20, 8, 8), np.uint8)
 rows = rng.normal(size=(60, 6)) + 9 * (np.arange(60) % 2)[:, None]
-SmoothTree().fit(rows).locate(rows[:2])
+SmoothTree().fit(rows).assign(rows[:2])
 from tests import toy
 model = ImageClusterer(toy.config("").to_dict(), verbose=False).fit(images)
 compare("fit")
-model.locate(images[:1])
-compare("locate")
+model.assign(images[:1])
+compare("assign")
 logging.basicConfig(level=logging.INFO, format="application: %(message)s")
 logging.info("still heard")
 """

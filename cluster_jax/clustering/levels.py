@@ -13,7 +13,8 @@ from cluster_jax.clustering import choose_k, representation, separation, tree
 from cluster_jax.clustering.representation import Smoother
 
 # Share of the rows that must be in clusters that split, for all parts to become the next level.
-# That level is taken if more than the rest, 5 %, is apart there.
+# That level is taken if more than the rest, 5 %, is apart there. For a clear answer, as many rows
+# must be in clusters that surely have no parts, see `verdict`.
 NEARLY_ALL = 0.95
 # Fewest rows that are searched for clusters inside a cluster.
 _MIN_SPLIT = 20

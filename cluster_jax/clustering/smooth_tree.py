@@ -28,7 +28,7 @@ from cluster_jax.clustering.representation import Smoother
 from cluster_jax.clustering.stable_ids import Repeated
 from cluster_jax.clustering.tree_fit import TreeFit
 from cluster_jax.core import checks, io
-from cluster_jax.core.arrays import Rows, numeric
+from cluster_jax.core.arrays import Rows, numeric, rows_of
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 
@@ -90,29 +90,25 @@ class SmoothTree(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         self.n_clusters = n_clusters
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: None = None) -> Self:
+    def fit(self, X: ArrayLike | Rows, y: None = None) -> Self:
         """Clusters the rows of `X`; `y` is ignored. Rows in no cluster warn.
+
+        Rows that need not fit into memory, such as `cluster_jax.data.arrays.Shards`, are read in
+        blocks. They are not checked, their order matters, and rows of zeros are in clusters.
 
         Raises:
             ValueError: a parameter is out of range, or there are fewer distinct rows than
                 `n_clusters`. Then the results of an earlier fit are gone.
         """
         self._forget()
-        self.fit_rows(numeric(X, "X", representation.LARGEST))
+        x = rows_of(X, "X", representation.LARGEST)
+        fitted = tree_fit.fit(x, self.metric, self.n_clusters, self._seed())
+        self._set_state(fitted, stable_ids.start(fitted.labels))
         validate_data(self, X, reset=True, skip_check_array=True)
         if without := int((self.labels_ == NO_CLUSTER).sum()):
             rows = counted(without, "row is", "rows are")
             checks.warn(f"{rows} in no cluster: zeros alone, which have no direction", 2)
         return self
-
-    def fit_rows(self, x: Rows) -> Self:
-        """Clusters rows that need not fit into memory, such as `Shards`; they are not checked.
-
-        Unless they are an array, the order of the rows matters, and rows of zeros are in clusters.
-        """
-        self._forget()
-        fitted = tree_fit.fit(x, self.metric, self.n_clusters, self._seed())
-        return self._set_state(fitted, stable_ids.start(fitted.labels))
 
     def _set_state(self, fitted: TreeFit, state: stable_ids.State) -> Self:
         """Sets the results: a fit, but with the clusters of a state of its rows."""
@@ -216,7 +212,7 @@ class SmoothTree(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         x = self._new(X)
         return membership.probabilities(self._fit_.smoother, self._fit_.shares, x)
 
-    def locate(self, X: ArrayLike, *, n_clusters: int | None = None) -> Assignment:
+    def assign(self, X: ArrayLike, *, n_clusters: int | None = None) -> Assignment:
         """Returns the clusters of rows, their probabilities, and novelty.
 
         `n_clusters` selects another cut of the tree, see `cut`.
@@ -228,7 +224,7 @@ class SmoothTree(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
 
     def score_samples(self, X: ArrayLike) -> NDArray:
         """Returns minus the novelty of rows, float64 `[n]`: at most 0, for a novel row below -1."""
-        return -self.locate(X).novelty
+        return -self.assign(X).novelty
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the fitted estimator to a `.npz` file, local or in a bucket; nothing is pickled.

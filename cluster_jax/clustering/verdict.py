@@ -33,8 +33,8 @@ from cluster_jax.clustering.representation import Smoother
 # Fewest rows among which clusters are searched for, and of a part that a cluster may have.
 MIN_ROWS = 6
 # Share of the clusters, or of the rows, that must be apart, so that parts that are apart become
-# clusters; of the rows that must be in clusters that surely have no parts, for a clear answer.
-MOST_APART, NEARLY_ALL = 0.75, 0.95
+# clusters.
+MOST_APART = 0.75
 # Numbers of parts into which a cluster is divided.
 _PART_NUMBERS = (2, 3, 4)
 # A best guess has so many clusters at most, unless it has so many rows for each.
@@ -111,7 +111,7 @@ def _divided(x: NDArray, metric: str, labels: NDArray) -> tuple[NDArray, bool]:
             # Part 0 keeps the label of the cluster.
             labels[own] = np.where(parts > 0, labels.max() + parts, labels[own])
             waiting += [own[part] for part in tree.members(parts)]
-    return labels, doubtful <= (1 - NEARLY_ALL) * len(labels)
+    return labels, doubtful <= (1 - levels.NEARLY_ALL) * len(labels)
 
 
 def _parts(x: NDArray, metric: str) -> tuple[NDArray, bool]:

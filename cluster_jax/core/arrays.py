@@ -4,11 +4,12 @@
 """
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 from sklearn.utils import check_array
 
 from cluster_jax.core import checks
@@ -18,6 +19,7 @@ from cluster_jax.core.checks import InputError
 _BLOCK = 2**22
 
 
+@runtime_checkable
 class Rows(Protocol):
     """Rows `[n, d]` that are read a part at a time: a memory map, or `data.arrays.Shards`."""
 
@@ -132,6 +134,17 @@ def numeric(values: ArrayLike, name: str, largest: float = np.inf) -> NDArray:
         wanted = f"between -{largest:g} and {largest:g}, so that their squares are numbers"
         raise InputError(f"{name} must be {wanted}; got {size:g}: scale them")
     return array
+
+
+def rows_of(values: Any, name: str, largest: float = np.inf) -> Rows:
+    """Returns rows that are read in blocks, such as `Shards`, as they are; others as `numeric`.
+
+    The former have a shape and a type, and nothing that makes an array of all of them.
+    """
+    is_array = hasattr(values, "__array__") or sparse.issparse(values)
+    if isinstance(values, Rows) and not is_array:
+        return values
+    return numeric(values, name, largest)
 
 
 def _vectors_in(values: Any, name: str) -> str | None:

@@ -41,7 +41,7 @@ def smooth_tree(file: str) -> NDArray:
     from cluster_jax import SmoothTree
     from cluster_jax.data.arrays import Shards
 
-    return SmoothTree("euclidean").fit_rows(Shards(file)).labels_
+    return SmoothTree("euclidean").fit(Shards(file)).labels_
 
 
 def evoc(file: str) -> NDArray:

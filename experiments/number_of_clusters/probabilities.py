@@ -50,7 +50,7 @@ def measure(x: NDArray, y: NDArray, seed: int) -> dict[str, list[list[float]]]:
     model = SmoothTree("cosine", random_state=0).fit(x[fitted])
     counts = np.zeros((model.n_clusters_, y.max() + 1))
     np.add.at(counts, (model.labels_, y[fitted]), 1)
-    located = model.locate(x[new])
+    located = model.assign(x[new])
     assert located.probabilities is not None
     rows = {
         "new": (located.labels, located.probabilities, y[new]),

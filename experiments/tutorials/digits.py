@@ -86,7 +86,7 @@ print(f"ten clusters of the tree: ACC {scores['acc']:.3f}, NMI {scores['nmi']:.3
 # ## Assign new images
 #
 # `predict` embeds new images by the trained network, and assigns each to a cluster. The other
-# images of the call have no influence. `locate` also returns distances, and marks images that are
+# images of the call have no influence. `assign` also returns distances, and marks images that are
 # unlike all training images, here an image of noise.
 
 # %%
@@ -96,7 +96,7 @@ print(f"{len(new_images)} new images: ACC {scores['acc']:.3f}")
 
 noise = np.random.default_rng(0).integers(0, 256, (100, 8, 8), dtype=np.uint8)
 for name, batch in {"digits": new_images, "noise": noise}.items():
-    share = ten_clusters.locate(batch).is_novel.mean()
+    share = ten_clusters.assign(batch).is_novel.mean()
     print(f"{name}: {share:.0%} flagged as unlike the training images")
 
 # %% [markdown]

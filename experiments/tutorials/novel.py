@@ -58,7 +58,7 @@ print(f"accuracy of the novel classes: {accuracy(digits[unlabeled], found):.2f}"
 # %% [markdown]
 # ## New images
 #
-# `predict` gives them known and novel classes alike; `locate` also says which are unlike all
+# `predict` gives them known and novel classes alike; `assign` also says which are unlike all
 # images of the fit.
 
 # %%

@@ -91,7 +91,7 @@ print("in 4 groups:", np.bincount(clusterer.cut(n_clusters=4)))
 # %% [markdown]
 # ## New photos
 #
-# `locate` assigns new photos to the groups. `is_novel` marks photos that are unlike all photos of
+# `assign` finds the groups of new photos. `is_novel` marks photos that are unlike all photos of
 # the fit. It is a hint, and wrong for one in twenty photos: here it marks the picture of noise, but
 # also the coffee. `nearest` finds the most similar photos: a new photo on the left, the nearest
 # ones beside it.
@@ -100,7 +100,7 @@ print("in 4 groups:", np.bincount(clusterer.cut(n_clusters=4)))
 noise = rng.integers(0, 256, (224, 224, 3), dtype=np.uint8)
 Image.fromarray(noise).save("new-photos/zz_noise.png")
 new = sorted(pathlib.Path("new-photos").iterdir())
-placed = clusterer.locate("new-photos")
+placed = clusterer.assign("new-photos")
 for file, group, is_novel in zip(new, placed.labels, placed.is_novel, strict=True):
     print(f"{file.name:14} group {group}", "(unlike all others)" if is_novel else "")
 similar = clusterer.nearest("new-photos", n=7)

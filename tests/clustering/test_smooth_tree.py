@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import sparse
 from scipy.cluster import hierarchy
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import adjusted_rand_score
@@ -16,6 +17,7 @@ from cluster_jax.clustering import choose_k, representation, tree_fit, verdict
 from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.core import io, knn
 from cluster_jax.core.checks import InputError
+from cluster_jax.data.arrays import Shards
 from tests.clustering.blobs import blobs, fit
 from tests.rows import every_row
 
@@ -288,7 +290,7 @@ def test_one_probability_for_old_and_new_rows(few_and_copies):
     np.testing.assert_allclose(every.sum(axis=1), 1)
     own = every[np.arange(len(x)), model.labels_]
     np.testing.assert_allclose(own, model.probabilities_, atol=1e-6)
-    found = model.locate(x)
+    found = model.assign(x)
     np.testing.assert_array_equal(found.labels, model.labels_)
     np.testing.assert_allclose(found.probabilities, model.probabilities_, atol=1e-6)
     np.testing.assert_allclose(found.second_probabilities, model.second_probabilities_, atol=1e-6)
@@ -300,16 +302,16 @@ def test_a_new_row_has_its_likeliest_cluster(few_and_copies):
     x = few_and_copies
     model = SmoothTree("euclidean", n_clusters=3).fit(x)
     new = (x[:60] + x[40:100]) / 2
-    found, every = model.locate(new), model.predict_proba(new)
+    found, every = model.assign(new), model.predict_proba(new)
     np.testing.assert_array_equal(found.labels, every.argmax(axis=1))
     np.testing.assert_array_equal(found.labels, model.predict(new))
     np.testing.assert_allclose(found.probabilities, every.max(axis=1))
     second = np.sort(every, axis=1)[:, -2]
     np.testing.assert_allclose(found.second_probabilities, second)
-    one = model.locate(new[:1])
+    one = model.assign(new[:1])
     for whole, alone in zip(found, one, strict=True):
         np.testing.assert_allclose(whole[:1], alone)
-    assert model.locate(100 + new[:3]).is_novel.all()
+    assert model.assign(100 + new[:3]).is_novel.all()
     np.testing.assert_allclose(model.transform(new[:1]), model.transform(new)[:1])
 
 
@@ -324,7 +326,7 @@ def test_saved_and_loaded(few_and_copies, tmp_path):
     for name in (n for n in vars(model) if n.endswith("_") and n not in others):
         np.testing.assert_array_equal(getattr(model, name), getattr(again, name))
     new = (x[:60] + x[40:100]) / 2
-    for ours, theirs in zip(model.locate(new), again.locate(new), strict=True):
+    for ours, theirs in zip(model.assign(new), again.assign(new), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     np.testing.assert_array_equal(model.transform(new), again.transform(new))
     np.testing.assert_array_equal(model.cut(n_clusters=5), again.cut(n_clusters=5))
@@ -332,6 +334,20 @@ def test_saved_and_loaded(few_and_copies, tmp_path):
         assert stored["version"] == cluster_jax.__version__
     copied = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(copied.predict_proba(new), model.predict_proba(new))
+
+
+@pytest.mark.parametrize("most", [tree_fit.MAX_ROWS, 90])
+def test_rows_may_be_read_in_blocks(most, tmp_path, monkeypatch):
+    """The same clusters as of an array; and a sparse matrix is none, though it can be sliced."""
+    monkeypatch.setattr(tree_fit, "MAX_ROWS", most)
+    x, truth = blobs((60, 60, 80))
+    np.save(tmp_path / "x.npy", x)
+    model = SmoothTree("euclidean").fit(Shards(str(tmp_path / "x.npy")))
+    assert adjusted_rand_score(truth, model.labels_) == 1
+    assert model.n_features_in_ == x.shape[1]
+    np.testing.assert_array_equal(model.predict(x), model.labels_)
+    with pytest.raises(TypeError, match=r"[Ss]parse"):
+        SmoothTree().fit(sparse.csr_array(x))
 
 
 def test_names_of_columns_stay(tmp_path):
@@ -378,10 +394,10 @@ def test_a_second_fit_leaves_nothing_of_the_first():
     other, truth = blobs((60, 60, 60, 60), seed=1)
     model = SmoothTree("euclidean").fit(x)
     model.partial_fit(x[:5])
-    model.locate(x)
+    model.assign(x)
     model.fit(other)
-    np.testing.assert_array_equal(model.locate(other).labels, model.labels_)
-    assert adjusted_rand_score(truth, model.locate(other).labels) == 1
+    np.testing.assert_array_equal(model.assign(other).labels, model.labels_)
+    assert adjusted_rand_score(truth, model.assign(other).labels) == 1
     assert [event.kind for event in model.changes_] == ["emerged"] * 4
 
 
@@ -409,7 +425,7 @@ def test_rows_without_a_direction_are_in_no_cluster():
     assert not model.probabilities_[is_zero].any()
     np.testing.assert_array_equal(model.cut(n_clusters=2)[~is_zero], alone.cut(n_clusters=2))
     assert (model.cut(n_clusters=2)[is_zero] == -1).all()
-    placed = model.locate(x[[0, 5]])
+    placed = model.assign(x[[0, 5]])
     assert placed.labels.tolist() == [-1, model.labels_[5]] == model.predict(x[[0, 5]]).tolist()
     assert (placed.is_novel.tolist(), placed.probabilities[0]) == ([True, False], 0)
     new = np.concatenate([x[10:14], np.zeros((2, 64))])

@@ -108,7 +108,8 @@ def test_cuts_are_of_the_clusters_and_not_of_the_last_fit(seed):
 def test_rows_in_no_cluster_are_in_no_leaf():
     draw = kinds()
     x, more = draw(30, 30)[0], draw(3, 3)[0]
-    model = SmoothTree("cosine").fit_rows(np.concatenate([x, np.zeros((3, 20))]))
+    with pytest.warns(UserWarning, match="3 rows are in no cluster"):
+        model = SmoothTree("cosine").fit(np.concatenate([x, np.zeros((3, 20))]))
     alone = SmoothTree("cosine").fit(x)
     np.testing.assert_array_equal(
         model.partial_fit(more).linkage_, alone.partial_fit(more).linkage_

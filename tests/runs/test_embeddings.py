@@ -62,13 +62,13 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_of_the_run_keep_their_clusters(make, rows, new, kind):
     run = cluster_jax.load(make(*KINDS[kind]))
-    placed = run.locate(rows)
+    placed = run.assign(rows)
     np.testing.assert_array_equal(placed.labels, run.labels_)
     assert placed.is_novel.mean() < 0.05
     table = toy.table(run.run.workdir)
     stored = np.array([float(row["distance"]) for row in table])
     np.testing.assert_allclose(placed.distances, stored, rtol=1e-4, atol=1e-4)
-    found = run.locate(new)
+    found = run.assign(new)
     np.testing.assert_array_equal(found.labels[:4], found.labels[4:8])
     assert len(set(found.labels[:4].tolist())) == GROUPS  # of which each row has another
     assert found.is_novel.tolist()[-2:] == [True, True]
@@ -87,7 +87,7 @@ def test_probabilities_are_those_of_the_table(tree, rows, new):
     np.testing.assert_allclose(every[np.arange(N), run.labels_], told, atol=1e-5)
     np.testing.assert_allclose(run.probabilities_, told, atol=1e-5)
     assert (run.n_clusters_, run.ids_) == (GROUPS, None)
-    sure = run.locate(new)
+    sure = run.assign(new)
     np.testing.assert_allclose(
         run.predict_proba(new)[np.arange(len(new)), sure.labels], sure.probabilities
     )
@@ -136,7 +136,7 @@ def test_corrections_hold_for_new_rows(make, rows, new, tmp_path, capsys):
     states.correct(workdir, [tmp_path / "saved.json"])
     run = cluster_jax.load(workdir)
     assert run.names_ == {b: "birds"}
-    placed = run.locate(new)
+    placed = run.assign(new)
     np.testing.assert_array_equal(placed.labels[[0, 1]], [b, b])
     ids = np.unique(run.labels_)
     assert a not in ids
