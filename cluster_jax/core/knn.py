@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_jax.core.arrays import normalize_rows
+from cluster_jax.core.arrays import blocks, normalize_rows
 
 # Elements of one block of scores (float32: 64 MB).
 _BLOCK = 2**24
@@ -72,15 +72,11 @@ def nearest(
     dtype = np.result_type(rows, np.float32)
     some = rows[:: -(-n // 1000)].astype(np.float64) if k else np.zeros((1, rows.shape[1]))
     origin = np.median(some, axis=0).astype(dtype)
-    near = rows - origin
     # Near copies differ by less than a product is rounded by.
     count = min(k + (_SPARE if metric == "cosine" else k), n - exclude_self)
     indices = np.empty((len(queries), k), np.int64)
     squares = np.empty((len(queries), k))
-    # Padded to whole groups; padding is infinitely far.
-    padding = ((0, -n % _GROUP), (0, 0))
-    factors = np.ascontiguousarray(np.pad(-2 * near, padding).T)
-    lengths = np.pad(np.square(near).sum(axis=1), padding[0], constant_values=np.inf)
+    factors, lengths = _factors(rows, origin)
     step = max(1, _BLOCK // n)
     for start in range(0, len(queries) if k else 0, step):
         block = queries[start : start + step]
@@ -101,6 +97,23 @@ def nearest(
     # Of unit rows, half the squared distance is 1 - cosine.
     distances = squares / 2 if metric == "cosine" else np.ldexp(np.sqrt(squares), exponent)
     return Neighbors(indices, distances)
+
+
+def _factors(rows: NDArray, origin: NDArray) -> tuple[NDArray, NDArray]:
+    """Returns rows less the origin, times -2, `[r, p]`, and their squared lengths `[p]`.
+
+    p is the number of rows n, rounded up to whole groups; the others are infinitely far. Nothing
+    but the result has the size of the rows.
+    """
+    n, r = rows.shape
+    p = n + -n % _GROUP
+    factors = np.zeros((r, p), origin.dtype)
+    lengths = np.full(p, np.inf, origin.dtype)
+    for part in blocks(n, r):
+        near = rows[part] - origin
+        factors[:, part] = -2 * near.T
+        lengths[part] = np.square(near).sum(axis=1)
+    return factors, lengths
 
 
 def _directions(rows: NDArray) -> NDArray:

@@ -178,7 +178,8 @@ def scores(run: Run, x: NDArray | None = None) -> dict[str, Any]:
     is_in = labels != NO_CLUSTER
     if x is not None and is_in.any():
         how: dict[str, Any] = {"metric": str(run.options.metric), "sample_size": SILHOUETTE_ROWS}
-        own = silhouette(x[is_in], labels[is_in], seed=run.config["seed"], **how)
+        x = x if is_in.all() else x[is_in]  # Many rows are not copied without need.
+        own = silhouette(x, labels[is_in], seed=run.config["seed"], **how)
     matching = metrics.get("matching")
     if matching is not None and run.label_names is not None:
         metrics["matching"] = {key: run.label_names[label] for key, label in matching.items()}
