@@ -27,15 +27,21 @@ FOLDER = Path(__file__).resolve().parent
 TRAININGS = (
     "losses samplers nets methods metrics training/step training/optim training/loop "
     "training/state data/augment data/views data/batches clustering/kmeans clustering/online "
-    "clustering/transport clustering/gridshift clustering/reduce clustering/base clustering/knn"
+    "clustering/transport clustering/gridshift clustering/reduce clustering/base "
+    "core/knn core/sharded_knn"
 )
 CLUSTERS = (
     "metrics/partition metrics/silhouette clustering/smooth_tree clustering/tree_fit "
     "clustering/choose_k clustering/levels clustering/verdict clustering/separation "
     "clustering/condense clustering/copies clustering/representation clustering/tree "
     "clustering/stable_ids clustering/placing "
-    "clustering/membership clustering/label_spreading clustering/knn clustering/base"
+    "clustering/membership clustering/label_spreading clustering/base core/knn"
 )
+# The digest of earlier code, and of the code that moved and renamed parts of it and makes the same.
+SAME = {
+    "26e16d92ae6f": "CLUSTERS_NOW",
+    "34f5e66f1571": "TRAININGS_NOW",
+}
 # What every line of a small run has of `origin`.
 OF_LINES = ("commit", "machine", "code_digest")
 # What is in the title of a method of ours, in lines that have one; all others are peers.
@@ -89,6 +95,11 @@ def code_digest(code: str) -> str:
     return digest.hexdigest()[:12]
 
 
+def current(digest: Any) -> Any:
+    """The digest of the code that makes the same as that of a digest, see `SAME`."""
+    return SAME.get(digest, digest)
+
+
 def pages() -> list[Path]:
     """Returns the pages of results that end with where they are from, see `sentence`."""
     return [file for file in sorted(FOLDER.rglob("*.md")) if "Hardware: " in file.read_text()]
@@ -97,7 +108,8 @@ def pages() -> list[Path]:
 def marked(page: str) -> str:
     """Returns a page with a first line that tells if it is of an earlier version."""
     text = page.removeprefix(f"{EARLIER}\n\n")
-    is_now = any(f"Code: {code_digest(kind)}." in text for kind in (TRAININGS, CLUSTERS))
+    stated = set(map(current, re.findall(r"Code: (\w+)\.", text)))
+    is_now = bool(stated & {code_digest(TRAININGS), code_digest(CLUSTERS)})
     return text if is_now else f"{EARLIER}\n\n{text}"
 
 
@@ -169,8 +181,8 @@ class Lines:
 
 
 def values(name: str, lines: Iterable[Mapping]) -> str:
-    """What lines have under a name, each value once."""
-    return "; ".join(sorted({f"{line.get(name)}" for line in lines}))
+    """What lines have under a name, each value once; digests of the same code are one."""
+    return "; ".join(sorted({f"{current(line.get(name))}" for line in lines}))
 
 
 def write(file: Path, content: str | bytes) -> None:

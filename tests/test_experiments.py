@@ -447,6 +447,21 @@ def test_pages_of_an_earlier_version_say_so():
     assert tables.marked(mixed).startswith(tables.EARLIER), "of some lines alone"
 
 
+def test_a_page_of_code_that_was_moved_since_is_of_now(tmp_path, monkeypatch):
+    """But one of code that nobody has compared is not, nor what was of now before a change."""
+    digest = tables.code_digest(tables.CLUSTERS)
+    monkeypatch.setattr(tables, "SAME", {"0123": digest, "4567": "89ab"})
+    marks = [tables.marked(f"A table. Code: {code}.") for code in ("0123", "4567", "cdef")]
+    assert [mark.startswith(tables.EARLIER) for mark in marks] == [False, True, True]
+    found = tables.Lines(tmp_path / "found.jsonl", "set")
+    found.append({"set": 1, "commit": "a", "machine": "b", "code_digest": "0123"})
+    found.add({"set": 2}, dict)
+    found.write("a command", "", "a table")
+    text = (tmp_path / "found.md").read_text()
+    assert f"Code: {digest}." in text
+    assert tables.marked(text) == text
+
+
 def test_a_page_is_of_the_code_that_made_ours(tmp_path):
     """Peers may have run before the code has changed, and none of ours."""
     found = tables.Lines(tmp_path / "found.jsonl", "method")

@@ -164,8 +164,10 @@ class ByTree:
         """
         # Labels of leaves only: a person may have left a label to nothing but copies.
         ids, leaves = coded(labels[self.sample])
+        # A leaf counts as often as training rows in a cluster belong to it.
         counted = self.leaves[self.labels != NO_CLUSTER]
-        centers = centers_of_leaves(self.smoother.sharp, leaves, counted)
+        sizes = np.bincount(counted, minlength=len(leaves))
+        centers = arrays.cluster_means(self.smoother.sharp, leaves, sizes)
         return ids, leaves, centers, membership.shares(self.smoother, leaves)
 
 
@@ -244,27 +246,6 @@ def coded(labels: NDArray) -> tuple[NDArray, NDArray]:
     ids, codes = np.unique(labels, return_inverse=True)
     is_first = int(ids[0] == NO_CLUSTER)
     return np.roll(ids, -is_first).astype(np.int64), (codes - is_first) % len(ids)
-
-
-def centers_of_leaves(rows: NDArray, labels: NDArray, leaves: NDArray) -> NDArray:
-    """Returns the mean of each cluster, float64 `[k, r]`, over the training rows of its leaves.
-
-    A leaf counts as often as training rows belong to it. A cluster without any training row has a
-    center of zeros.
-
-    Args:
-        rows: `[m, r]`, one row for each leaf.
-        labels: int `[m]`, the cluster of each leaf, 0 to k - 1; -1 is not allowed.
-        leaves: int `[n]`, the leaf of each training row that is in a cluster, without other rows.
-
-    Example:
-        >>> rows, leaves = np.array([[0.0], [3.0], [9.0]]), np.array([0, 0, 1, 2])
-        >>> centers_of_leaves(rows, np.array([0, 0, 1]), leaves).tolist()
-        [[1.0], [9.0]]
-    """
-    counts = np.bincount(leaves, minlength=len(rows))
-    sums = np.stack([np.bincount(labels, counts * column) for column in rows.T], axis=1)
-    return sums / np.maximum(np.bincount(labels, counts), 1)[:, None]  # One may have no row.
 
 
 def _renamed(labels: NDArray, now: NDArray) -> NDArray:

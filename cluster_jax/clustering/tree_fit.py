@@ -143,13 +143,6 @@ class TreeFit:
         own = np.searchsorted(self.ids, self.labels)
         return np.where(is_in, numbers[unions[own * is_in]], NO_CLUSTER)
 
-    def cluster_linkage(self) -> NDArray:
-        """Returns the tree above the k clusters, float64 `[k - 1, 4]`; leaf i is cluster i.
-
-        The clusters must be a cut of the tree, which is not checked.
-        """
-        return tree.cluster_linkage(self.linkage, self.labels[self.sample])
-
 
 def fit(
     x: Rows,

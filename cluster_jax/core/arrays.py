@@ -67,15 +67,22 @@ def normalize_rows(x: NDArray) -> NDArray:
     return x / np.where(norms > 0, norms, 1)
 
 
-def cluster_means(x: NDArray, labels: NDArray) -> NDArray:
+def cluster_means(x: NDArray, labels: NDArray, counts: NDArray | None = None) -> NDArray:
     """Computes the mean row of each cluster, float64 `[k, d]`; k is the highest label plus 1.
 
     Args:
         x: `[n, d]`.
         labels: cluster of each row, int `[n]`, 0 or more. The mean of an empty cluster is zero.
+        counts: int `[n]`, how often each row counts; None: once.
+
+    Example:
+        >>> rows, labels = np.array([[0.0], [3.0], [9.0]]), np.array([0, 0, 1])
+        >>> cluster_means(rows, labels, np.array([2, 1, 1])).tolist()
+        [[1.0], [9.0]]
     """
-    sums = np.stack([np.bincount(labels, column) for column in x.T], axis=1)
-    return sums / np.maximum(np.bincount(labels), 1)[:, None]
+    columns = x.T if counts is None else (counts * column for column in x.T)
+    sums = np.stack([np.bincount(labels, column) for column in columns], axis=1)
+    return sums / np.maximum(np.bincount(labels, counts), 1)[:, None]
 
 
 def distances_to_centers(x: NDArray, centers: NDArray, labels: NDArray) -> NDArray:
