@@ -163,8 +163,8 @@ def _finished(
     changes = "" if dataset is not None else _changes(config, run)
     say(f"{workdir} is finished{changes}\n")
     if jax.process_index() == 0 and not page.is_published(run, with_report=report):
-        with workdirs.locked(workdir):
-            page.repaired(run, with_report=report)
+        with workdirs.locked(workdir):  # Another process may have written a state since.
+            page.repaired(records.read(workdir), with_report=report)
     say(summary.run_table(run.results))
     return run.results
 
@@ -227,7 +227,12 @@ def _difference(config: AnyConfig, finished: Mapping[str, Any], workdir: epath.P
     Raises:
         InputError: the module of `eval.method` cannot be imported.
     """
-    differing = claims.difference(finished["config"], config.values)
+    # Labels stay if none are named, see `update.cluster_again`.
+    labels = config.data.labels or finished["config"]["data"]["labels"]
+    data = {**finished["config"]["data"], "labels": labels}
+    wanted = {**finished["config"], "data": data}
+    wanted |= {key: config.values[key] for key in claims.AFTER_TRAINING}
+    differing = claims.difference(finished["config"], wanted)
     changed = ""
     if differing:
         undo = f"`cluster-jax update --workdir={shlex.quote(str(workdir))} --undo`"

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from cluster_jax.core.checks import InputError, short
 from cluster_jax.report import duplicates
+from cluster_jax.runs import changes
 from cluster_jax.runs.corrections import LISTS, OBJECTS, checked_name, checked_row, corrected
 from cluster_jax.runs.run import Run
 
@@ -51,7 +52,7 @@ def carried(shown: Run, run: Run, said: Mapping[str, Any]) -> tuple[Run, dict[st
     rights = {row: checked_row(shown, "right", row) for row in fresh.get("right", [])}
     labels: dict[str, Any] = {str(row): int(shown.labels[i]) for row, i in rights.items()}
     labels |= fresh.get("labels", {})
-    now = _places(shown, run)
+    now = _rows_now(shown, run)
     made = dict[str, int]()
     targets = wanted.labels.copy()
     for i, key in enumerate(said.get("new", {})):
@@ -127,7 +128,7 @@ def _without_changes_of_mind(
         others: corrections of the page that other browsers have saved, and that were applied.
     """
     before, wanted = corrected(shown, earlier), corrected(shown, said)
-    now = _places(shown, run)
+    now = _rows_now(shown, run)
     is_mine = now >= 0
     for file in others:
         is_mine &= ~corrected(shown, file).columns["decided"] | shown.columns["decided"]
@@ -154,12 +155,15 @@ def _without_changes_of_mind(
             named.pop(label)
             named |= {label: shown.named[label]} if label in shown.named else {}
     whole = run.whole - (before.whole - wanted.whole - shown.whole)
+    # A cluster is held as long as it has a name, or another file speaks of it.
+    held = run.held - (before.held - wanted.held - shown.held) | run.held.intersection(named)
     for file in others:
         whole |= run.whole & corrected(shown, file).whole
+        held |= run.held & corrected(shown, file).held
     is_picked = before.columns["kept"] & ~shown.columns["kept"] & ~wanted.columns["kept"]
     for file in others:
         is_picked &= ~corrected(shown, file).columns["kept"]
-    run = dataclasses.replace(run, columns=columns, named=named, whole=whole)
+    run = dataclasses.replace(run, columns=columns, named=named, whole=whole, held=held)
     return _without_picks(shown, run, np.flatnonzero(is_picked & (now >= 0)))
 
 
@@ -171,7 +175,7 @@ def _without_picks(shown: Run, run: Run, rows: NDArray) -> Run:
         run: the present state.
         rows: int `[l]`, rows of `shown` that a person has picked since, and that are there.
     """
-    now = _places(shown, run)
+    now = _rows_now(shown, run)
     rows = rows[run.columns["kept"][now[rows]]]
     if not len(rows) or shown.duplicates is None or run.duplicates is None:
         return run
@@ -242,16 +246,12 @@ def with_applied(run: Run, shown: Run, said: Mapping[str, Any]) -> Run:
     return dataclasses.replace(run, pages=pages)
 
 
-def _places(shown: Run, run: Run) -> NDArray:
-    """Returns the row of `run` that each row of `shown` is, int64 `[n]`, -1 if it is gone.
-
-    Rows of embeddings are known by their ids, and all others by their row in the store.
-    """
-    keys = [each.columns["row"].tolist() for each in (shown, run)]
-    if not run.is_of_images and run.names is not None and shown.names is not None:
-        keys = [list(shown.names), list(run.names)]
-    place = {key: i for i, key in enumerate(keys[1])}
-    return np.array([place.get(key, -1) for key in keys[0]], np.int64)
+def _rows_now(shown: Run, run: Run) -> NDArray:
+    """Returns the row of `run` that each row of `shown` is, int64 `[n]`, -1 if it is gone."""
+    now = changes.matched(run, shown)
+    if run.is_of_images:  # Another photo under an old name is another photo.
+        now[(now >= 0) & (run.columns["since"][now] > shown.updates)] = -1
+    return now
 
 
 def _check_same_rows(cluster: int, shown: Run, run: Run, targets: NDArray, now: NDArray) -> None:

@@ -51,8 +51,8 @@ def last_update(run: Run) -> tuple[Run, Run] | None:
     """
     numbers = workdirs.states(run.workdir)
     after = run
-    for number in [number for number in numbers[::-1] if number < run.number]:
-        earlier = records.read(run.workdir, len(numbers) - 1 - numbers.index(number))
+    while after.number - 1 in numbers:
+        earlier = records.read(run.workdir, len(numbers) - 1 - numbers.index(after.number - 1))
         if after.made_by == "update":
             return earlier, after
         after = earlier

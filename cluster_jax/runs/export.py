@@ -21,6 +21,7 @@ from cluster_jax.data import folder as image_files
 from cluster_jax.runs import changes, exported
 from cluster_jax.runs.exported import Exported
 from cluster_jax.runs.run import Run
+from cluster_jax.runs.sources import is_at
 
 # Longest name of a folder; file systems allow 255 bytes, which are 63 characters at worst.
 _MAX_NAME = 60
@@ -83,8 +84,8 @@ def check_of_run(folder: epath.PathLike, run: Run) -> NDArray:
     """Checks that the images of a run can be exported to a folder, see `check`.
 
     Returns:
-        The rows that are left out, int64: those in a folder, or of a file, that was away in the
-        last update (`Run.away`), and still is.
+        The rows that are left out, int64: those in a folder, or of a file, that was away or could
+        not be read in the last update (`Run.away`), and still is or cannot.
 
     Raises:
         InputError: the folder cannot be used, the images are not files, or one of them is gone or
@@ -100,24 +101,25 @@ def check_of_run(folder: epath.PathLike, run: Run) -> NDArray:
     read = image_files.reader(place)
 
     paths = changes.paths(run)
-    is_away = np.array([any(_is_at(path, place) for place in run.away) for path in paths], bool)
+    is_away = np.array([any(is_at(path, place) for place in run.away) for path in paths], bool)
     left_out = list[int]()
 
     def problem(row: int) -> str | None:
+        said = f"{names[row]} with another content"
         try:
             content = read(names[row])
-        except OSError as error:
-            if is_away[row]:
-                left_out.append(row)
+            facts = known[row]
+            is_same = facts["file"].tobytes() == hashlib.sha256(content).digest()
+            if is_same or facts["digest"].tobytes() == _shown(names[row], content):
                 return None
-            if not isinstance(error, FileNotFoundError):
+        except OSError as error:
+            if not (is_away[row] or isinstance(error, FileNotFoundError)):
                 raise
-            return f"{names[row]} gone"
-        facts = known[row]
-        is_same = facts["file"].tobytes() == hashlib.sha256(content).digest()
-        if is_same or facts["digest"].tobytes() == _shown(names[row], content):
+            said = f"{names[row]} gone"
+        if is_away[row]:
+            left_out.append(row)
             return None
-        return f"{names[row]} with another content"
+        return said
 
     away = [line for line in place.split("\n") if not os.path.exists(line)]
     if problems := list(filter(None, images.map_indices(problem, np.arange(len(names))))):
@@ -130,11 +132,6 @@ def check_of_run(folder: epath.PathLike, run: Run) -> NDArray:
     if len(left_out) == len(names):
         raise InputError(f"the images to export must be there; got none: bring {run.away[0]} back")
     return np.sort(np.array(left_out, np.int64))
-
-
-def _is_at(path: str, place: str) -> bool:
-    """Returns whether a file is in a folder, or is the file at this place."""
-    return path == place or path.startswith(place + os.sep)
 
 
 def _shown(name: str, content: bytes) -> bytes | None:

@@ -160,7 +160,9 @@ def compare(run: Run, names: Sequence[str] | None, facts: NDArray) -> Comparison
     )
     known = np.concatenate([known, back])
     assert run.facts is not None
-    changed = (run.facts["digest"] != facts["digest"][known]).any(axis=1) & (known >= 0)
+    changed = known >= 0
+    digests = facts["digest"][known[changed]]
+    changed[changed] = (run.facts["digest"][changed] != digests).any(axis=1)
     return Comparison(run, known, changed, np.setdiff1d(new, back), names, facts)
 
 

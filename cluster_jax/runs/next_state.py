@@ -72,7 +72,7 @@ def find(after: Run, old: NDArray, x: Rows, step: Step) -> Clustering:
         step: the known copies, and how the clusters get their numbers.
     """
     options = after.options
-    if options.n_clusters is not None and len(old) and step.numbers != "other":
+    if options.n_clusters is not None and after.updates >= 0 and step.numbers != "other":
         n_distinct = len(np.unique(np.asarray(x), axis=0))
         options = dataclasses.replace(options, n_clusters=min(options.n_clusters, n_distinct))
     return clusters.find(
@@ -180,7 +180,8 @@ def _numbered(
         state = stable_ids.start(found)
         next_id = after.next_label + state.next_id
         ids = np.where(state.ids == NO_CLUSTER, NO_CLUSTER, state.ids + after.next_label)
-        return state._replace(ids=ids, next_id=next_id), after.held, decided
+        state = state._replace(ids=ids, next_id=next_id, updates=after.updates + 1)
+        return state, after.held, decided
     labels, follows = _with_copies(after, rows, n_old, step.originals)
     known = stable_ids.State(
         labels[rows],
@@ -308,8 +309,8 @@ def _kept(
 def _moved(before: NDArray, ids: NDArray, found: NDArray, changed: NDArray) -> NDArray:
     """Returns clusters int64 `[n]` after changed rows have left those from which they are apart.
 
-    A changed row stays if it is found with the largest part of its cluster. Else it gets the
-    cluster of most rows, unchanged ones if there are any, with which it is found.
+    A changed row stays if it is found with the largest part of its cluster. Else, or if it was in
+    none, it gets the cluster of most rows, unchanged ones if there are any, with which it is found.
 
     Args:
         before: int `[n]`, the clusters before the update.
@@ -321,7 +322,7 @@ def _moved(before: NDArray, ids: NDArray, found: NDArray, changed: NDArray) -> N
     ids[changed & (found == NO_CLUSTER)] = NO_CLUSTER
     for row in np.flatnonzero(changed & (found != NO_CLUSTER)).tolist():
         mates = found[(before == before[row]) & (found != NO_CLUSTER)]
-        if np.bincount(mates).argmax() == found[row]:
+        if before[row] != NO_CLUSTER and np.bincount(mates).argmax() == found[row]:
             continue
         others = (found == found[row]) & (ids >= 0)
         others = others & ~changed if (others & ~changed).any() else others

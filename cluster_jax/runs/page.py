@@ -4,6 +4,7 @@ They are files for people; commands use them only to detect that they are out of
 """
 
 import collections
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -128,6 +129,8 @@ def repaired(run: Run, *, with_report: bool) -> Run:
     """
     if not is_published(run, with_report=with_report):
         run, page = _rendered(run, with_report)
+        with contextlib.suppress(io.DamagedFile):  # of an earlier state
+            changes.write_last(run)
         write_outputs(run, page)
     return run
 

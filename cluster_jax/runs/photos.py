@@ -5,6 +5,7 @@ kept in the store of the run, from which all later commands take them.
 """
 
 import dataclasses
+import hashlib
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -178,7 +179,7 @@ def pictures_of(made: Batch, first: int) -> Pictures | None:
 def of_run(run: Run) -> Dataset:
     """Returns the photos of a run in its order, as the store has them: no file is read.
 
-    Only `load` reads a file, and raises an `OSError` if it is away.
+    Only `load` reads a file, and raises an `OSError` if it is away or has another content.
     """
     names = run.names
     place = str(run.config["data"]["dir"])
@@ -188,6 +189,8 @@ def of_run(run: Run) -> Dataset:
     def load(i: int) -> Item:
         assert names is not None
         content = image_files.reader(place)(names[i])
+        if run.facts is None or hashlib.sha256(content).digest() != run.facts["file"][i].tobytes():
+            raise FileNotFoundError(f"{names[i]} has another content now")
         return decode.preview(content) if decode.is_raw(names[i]) else content
 
     return Dataset(
@@ -301,15 +304,35 @@ def _compare(
     is_kept = comparison.known >= 0
     names = comparison.run.names or ()
     not_found = [row for row in np.flatnonzero(~is_kept).tolist() if now.may_be_there(names[row])]
+    not_found += _overwritten(comparison, is_kept, now.inputs.dataset)
     is_kept[not_found] = True
     left = [names[row] for row in not_found]
     # A folder of which all photos are elsewhere has moved.
-    away = [line for line in now.missing if any(p.startswith(line + os.sep) for p in left)]
+    away = [line for line in now.missing if any(sources.is_at(path, line) for path in left)]
     moved = [line for line in now.missing if line not in away and not os.path.lexists(line)]
-    closed = [path for path in left if path in now.unreadable]
+    closed = [path for path in left if path in now.unreadable or path in now.paths]
     run = dataclasses.replace(comparison.run, away=(*away, *closed))
     inputs = now.inputs._replace(config=sources.without_folders(now.inputs.config, moved))
     return inputs, comparison._replace(run=run), is_kept
+
+
+def _overwritten(comparison: Comparison, is_kept: NDArray, dataset: Dataset) -> list[int]:
+    """Returns the rows of photos whose files are there and can no longer be decoded.
+
+    A file that was cut by a full disk or a failing card is not another photo.
+
+    Args:
+        comparison: the comparison with the run.
+        is_kept: bool `[n]`, the rows of its run that stay for sure.
+        dataset: the photos that are there.
+    """
+    names = comparison.run.names or ()
+    places = {(comparison.names or ())[place]: place for place in comparison.new.tolist()}
+    rows = [row for row in np.flatnonzero(~is_kept).tolist() if names[row] in places]
+    if not rows or dataset.unreadable is None:
+        return []
+    reasons = dataset.unreadable(np.array([places[names[row]] for row in rows]))
+    return [row for row, reason in zip(rows, reasons, strict=True) if reason is not None]
 
 
 def _embedded(
@@ -319,7 +342,8 @@ def _embedded(
 
     Returns:
         The comparison, without those that cannot be read; the features of its turned and new
-        photos, float `[l, d]`; and (path, reason) of each of their files that cannot be read.
+        photos, float `[l, d]`; and (path, reason) of each of their files that cannot be read,
+        beside those of `inputs`.
     """
     assert comparison.run.store is not None
     asked = comparison.embedded
@@ -336,4 +360,5 @@ def _embedded(
         changed=comparison.changed & np.isin(comparison.known, rows["index"]),
         new=comparison.new[np.isin(comparison.new, rows["index"])],
     )
-    return comparison, rows["backbone"], readable_images(fresh, made).skipped
+    skipped = readable_images(fresh, made).skipped
+    return comparison, rows["backbone"], skipped[len(fresh.skipped) :]

@@ -137,9 +137,9 @@ class Run:
         is_corrected: whether a person has moved, confirmed or taken out rows, or merged clusters.
         events: events of the last update.
         changes: numbers of rows of the last update by the "change" in `changes.csv`.
-        away: folders that were not there in the last update, whose images stay.
-        skipped: (path, reason) of each file that cannot be read; for the reason `report_data.GONE`
-            that of an image of the run whose file is away.
+        away: folders that were not there in the last update, and files that could not be read,
+            whose images stay.
+        skipped: (path, reason) of each file that cannot be read.
         duplicates: groups of equal or nearly equal images; None: there are no pictures to compare.
     """
 

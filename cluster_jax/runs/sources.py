@@ -31,7 +31,8 @@ class Present(NamedTuple):
         paths: absolute path of each of the m photos.
         facts: `[m]` of `data.images.FACTS`.
         unreadable: absolute paths of files, and of folders, that are there and cannot be read.
-        missing: folders of the run that are not there, cannot be read, or have no photo.
+        missing: folders and files of the run that are not there, cannot be read, or have no photo.
+        given_up: folders and files that are gone for good, as a person says.
     """
 
     inputs: Inputs[PhotosConfig]
@@ -39,12 +40,14 @@ class Present(NamedTuple):
     facts: NDArray
     unreadable: frozenset[str]
     missing: tuple[str, ...]
+    given_up: tuple[str, ...]
 
     def may_be_there(self, path: str) -> bool:
         """Returns whether a photo that was not found at a path may still be there."""
-        inside = (*self.missing, *self.unreadable)
-        if any(path == place or path.startswith(place + os.sep) for place in inside):
+        if any(is_at(path, place) for place in (*self.missing, *self.unreadable)):
             return True
+        if any(is_at(path, place) for place in self.given_up):
+            return False
         try:
             os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -74,7 +77,8 @@ def find(
         InputError: the photos cannot be used, one of `more` does not exist, or one of `gone` is no
             folder of the run.
     """
-    own = _without(str(config.data.dir), gone, run)
+    given_up = [str(config_paths.normalized(name)) for name in gone]
+    own = _without(str(config.data.dir), given_up, run)
     folders = _folders(own, more)
     present = [name for name in folders if _can_be_read(name)]
     if not present:
@@ -103,15 +107,22 @@ def find(
     paths = [paths[row] for row in rows.tolist()]
     missing = [
         name
-        for name in folders
-        if name in own and not os.path.isfile(name) and not _has_one_of(name, paths)
+        for name in own
+        if not os.path.isfile(name) and not any(is_at(path, name) for path in paths)
     ]
     values = {**config.values, "data": {**config.values["data"], "exclude": list(globs)}}
     values["data"]["dir"] = "\n".join(folders)
     now = parse_config(values, config.name)
     assert isinstance(now, PhotosConfig)
     inputs = Inputs(now, images.select(dataset, rows), None)
-    return Present(inputs, tuple(paths), facts[rows], frozenset(closed), tuple(missing))
+    return Present(
+        inputs, tuple(paths), facts[rows], frozenset(closed), tuple(missing), tuple(given_up)
+    )
+
+
+def is_at(path: str, place: str) -> bool:
+    """Returns whether a file is in a folder or in a zip, or is the file at this place."""
+    return path == place or path.startswith(place + os.sep)
 
 
 def without_folders(config: PhotosConfig, names: Sequence[str]) -> PhotosConfig:
@@ -123,14 +134,13 @@ def without_folders(config: PhotosConfig, names: Sequence[str]) -> PhotosConfig:
     return now
 
 
-def _without(own: str, gone: Sequence[str], run: Run) -> list[str]:
+def _without(own: str, given_up: Sequence[str], run: Run) -> list[str]:
     """Returns the folders and files of a run without those that a person gives up.
 
     Raises:
-        InputError: one of `gone` is none of them.
+        InputError: one of `given_up` is none of them.
     """
     folders = own.split("\n")
-    given_up = [str(config_paths.normalized(name)) for name in gone]
     if others := [name for name in given_up if name not in folders]:
         must = f"--gone must be a folder of {run.workdir}, {' or '.join(folders)}"
         raise InputError(f"{must}; got {others[0]}")
@@ -138,9 +148,10 @@ def _without(own: str, gone: Sequence[str], run: Run) -> list[str]:
 
 
 def _folders(own: Sequence[str], more: Sequence[str]) -> list[str]:
-    """Lists the folders of a run and others, each once: none that is inside of another one.
+    """Lists the folders of a run and others, each once: no other one that is inside of one.
 
-    A link to a folder is that folder.
+    A link to a folder is that folder. A folder of the run stays, also inside of another one, since
+    it may be a disk that is not there today.
 
     Args:
         own: folders and files of the run.
@@ -157,13 +168,8 @@ def _folders(own: Sequence[str], more: Sequence[str]) -> list[str]:
         name
         for i, (name, path) in enumerate(zip(every, real, strict=True))
         if path not in real[:i]
-        and not any(path.startswith(other + os.sep) for other in real if other != path)
+        and (i < len(own) or not any(is_at(path, other) for other in real if other != path))
     ]
-
-
-def _has_one_of(folder: str, paths: Sequence[str]) -> bool:
-    """Returns whether one of these files is in a folder or in a zip."""
-    return any(path.startswith(folder + os.sep) for path in paths)
 
 
 def _can_be_read(path: str) -> bool:
@@ -182,8 +188,9 @@ def labels_of(
 ) -> tuple[NDArray | None, tuple[str, ...] | None]:
     """Returns the true label of each photo of a run, and the names of all labels.
 
-    They are for scores alone. A photo that has a label keeps it, wherever it is now, and a photo
-    for which none is known has -1.
+    They are for scores alone. A photo for which none is known has -1. One that has a label keeps
+    it, unless the labels are a `.csv`, which is read anew: another file has them in the order of
+    the photos of then.
 
     Args:
         config: the config of now.
@@ -198,20 +205,24 @@ def labels_of(
     if source is None:
         return None, None
     if source != "folders":
+        if (known >= 0).any() and not source.lower().endswith(".csv"):
+            return known, tuple(label_names)
         with contextlib.suppress(InputError, OSError):
             table = tables.read_labels(source, len(names), names)
             return table.codes, tuple(table.names)
         return known, tuple(label_names)
     root = image_files.root(str(config.data.dir))
     tops = [os.path.relpath(line, root) for line in str(config.data.dir).split("\n")]
+    tops.sort(key=len)  # Of a folder inside of another one the outer one has the labels.
+    # A run that began with several folders has them as labels, one with one its subfolders.
+    is_by_top = any(os.path.basename(top) in label_names for top in tops)
     found = known.copy()
     every = list(label_names)
     for row in np.flatnonzero(known < 0).tolist():
-        path = names[row]
-        for top in tops:
-            path = path.removeprefix(f"{top}/")
-        first, is_inside, _ = path.partition("/")
-        if is_inside:
-            every += [] if first in every else [first]
-            found[row] = every.index(first)
+        top = next((top for top in tops if is_at(names[row], top)), "")
+        inside, is_inside, _ = names[row].removeprefix(f"{top}/").partition("/")
+        label = os.path.basename(top) if is_by_top else inside if is_inside else ""
+        if label:
+            every += [] if label in every else [label]
+            found[row] = every.index(label)
     return found, tuple(every)

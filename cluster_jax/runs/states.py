@@ -106,6 +106,8 @@ def correct(
             if empty := [key for key in names if int(key) not in there]:
                 must = f"--name must name a {run.words[1]} that has {run.words[0]}s"
                 raise InputError(f"{must}; got {empty[0]}, which has none now")
+        if not page.is_published(before, with_report=False):
+            changes.write_last(before)  # A kill came before it.
         is_new = run.state != before.state or (run.columns != before.columns).any()
         if is_new:
             # A name alone changes nothing that is measured.

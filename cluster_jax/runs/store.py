@@ -126,6 +126,8 @@ def append(workdir: epath.Path, rows: NDArray) -> None:
         os.fsync(file.fileno())
         file.seek(0)
         file.write(header)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _header(rows: NDArray, count: int) -> bytes:

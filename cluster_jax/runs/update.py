@@ -48,8 +48,8 @@ def update_photos(
 ) -> Ended:
     """Updates a run to the photos that exist now; returns the message and values for `--json`.
 
-    Photos of a folder that is away or empty, and files that cannot be read now, stay as they were,
-    unless they are found elsewhere. A moved or renamed file is the same photo; another picture
+    Photos of a folder that is away or empty, and files that cannot be read or decoded now, stay as
+    they were, unless they are found elsewhere. A moved or renamed file is the same photo; another picture
     under an old name is another photo. If there is no change, no state is added.
 
     Args:
@@ -280,7 +280,7 @@ def _confirm(run: Run, confirmed: bool, gone: int, changed: int, do: str) -> Non
 def _differs(before: Run, after: Run) -> bool:
     """Returns whether a photo or row is new, gone, renamed or changed."""
     is_same = np.array_equal(after.columns["row"], before.columns["row"])
-    return after.names != before.names or not is_same
+    return changes.paths(after) != changes.paths(before) or not is_same
 
 
 def _unchanged(before: Run, run: Run, *, with_report: bool) -> Ended:
@@ -304,9 +304,7 @@ def _unchanged(before: Run, run: Run, *, with_report: bool) -> Ended:
     if not is_of_now:
         page.publish(run, with_report=(run.workdir / workdirs.REPORT).exists())
         changes.write_last(run)
-    elif not page.is_published(run, with_report=with_report):
-        # A kill came between the state and its outputs, or outputs were deleted.
-        changes.write_last(run)
+    else:  # A kill may have come between the state and its outputs.
         page.repaired(run, with_report=with_report)
     has = f"{run.workdir} has all {counted(len(run.columns), run.words[0])} already"
     lines = [*changes.missing_folders(run), f"Nothing has happened: {has}, and none is gone."]

@@ -265,6 +265,27 @@ def test_a_title_written_into_a_file_leaves_the_photo(place, capsys):
     assert b"summer house" in next((place / "sorted").glob(f"*/{moved['image']}")).read_bytes()
 
 
+def test_what_an_older_page_says_of_a_photo_that_was_turned_since(place):
+    """It is the same photo, though its features are others. Another one under its name is not."""
+    run, photos = place / "run", place / "photos"
+    first = records.read(run)
+    other = next(label for label in np.unique(first.labels).tolist() if label != first.labels[7])
+    said = {"state": first.state, "labels": {"7": other}, "wrong": [9]}
+    (place / "c.json").write_text(json.dumps(said))
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    with Image.open(photos / first.names[7]) as file:
+        file.save(photos / first.names[7], exif=exif)
+    (pixels,) = toy.images(41, channels=3)[0][40:]
+    Image.fromarray(pixels).save(photos / first.names[9])
+    update.main([f"--workdir={run}"])
+    report.main([str(run), f"--corrections={place}/c.json"])
+    after = records.read(run)
+    where = dict(zip(after.names, after.labels.tolist(), strict=True))
+    assert (where[first.names[7]], after.columns["decided"].sum()) == (other, 1)
+    assert where[first.names[9]] >= 0
+
+
 def test_a_photo_that_is_turned_by_its_tag_stays_and_is_seen_turned(place, capsys):
     """Its decision and the name of its cluster hold; features and thumbnail are those of now."""
     run, photos = place / "run", place / "photos"

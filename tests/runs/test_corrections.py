@@ -338,6 +338,7 @@ def test_a_change_of_mind_on_the_same_page(run):
     assert after.labels[[20, 35]].tolist() == [1, 1], "Ben's, and what is no longer wrong"
     assert after.labels[50:].tolist() == [2] * 10, "no longer merged"
     assert dict(after.named) == {0: "lions", 3: "owls"}
+    assert 1 not in after.held, "it has no name any more, and nothing is merged into it"
     assert np.flatnonzero(after.columns["decided"]).tolist() == [3, 4, 6, 7, 8, 9, 20]
     again = correct(run, f"--corrections={run.parent}/3.json")
     assert (again.state, again.number) == (after.state, after.number)
@@ -357,7 +358,8 @@ def test_a_cluster_of_one_kind_is_held_until_another_file_takes_that_back(run, c
     assert (now.whole, now.held) == ({1, 2}, {0, 1, 2})
     assert page.report_data(now).whole == {1, 2}
     correct(run, save(run, "3.json", state, browser="anna", names={"0": "cats"}))
-    assert records.read(run).whole == {2}, "Anna has taken it back, Ben has not"
+    now = records.read(run)
+    assert (now.whole, now.held) == ({2}, {0, 2}), "Anna has taken it back, Ben has not"
     with pytest.raises(InputError, match="whole must name clusters of the run; got 7"):
         states.correct(run, [save(run, "4.json", whole=[7])[14:]])
     update.main([f"--workdir={run}", "--refit", "--report=no", "--quiet"])

@@ -18,7 +18,7 @@ from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.tables import Table
 from cluster_jax.report import duplicates
-from cluster_jax.runs import measured, page, place, states, store, update
+from cluster_jax.runs import changes, measured, page, place, states, store, update
 from cluster_jax.runs import run as records
 from cluster_jax.runs import workdir as workdirs
 from tests import toy
@@ -388,6 +388,59 @@ def test_a_row_with_another_vector_is_the_same_row(tmp_path):
         update.update_rows(run, Table(other, names))
     update.update_rows(run, Table(other, names), confirmed=True, with_report=False)
     assert records.read(run).labels.tolist() == after.labels.tolist()
+
+
+def test_a_row_without_a_direction_that_gets_one(tmp_path):
+    """It was in no cluster, and is found in one."""
+    names, run = np.array([*map(str, range(N))]), tmp_path / "run"
+    first = FIRST.copy()
+    first[3] = 0
+    np.savez(tmp_path / "x.npz", features=first, ids=names)
+    flags = [f"--features={tmp_path}/x.npz", f"--workdir={run}", "--reduce=pca", "--report=no"]
+    cluster.main([*flags, "--array=features", "--ids=ids"])
+    assert of_first(run)[3] == -1
+    update.update_rows(run, Table(FIRST, tuple(names)), with_report=False)
+    assert of_first(run)[3] == of_first(run)[4]
+
+
+def test_all_rows_are_others(run):
+    """It is the next update all the same, and fewer rows may have fewer clusters than asked for."""
+    update.with_number(run, 3, with_report=False)
+    after = updated(run, rows(9, 9, 9, 0, seed=5), confirmed=True, with_report=True)
+    assert (after.updates, {*after.columns["since"].tolist()}) == (2, {2})
+    assert "Update 2: 27 rows are new; 100 rows are gone" in (run / "report.html").read_text()
+    assert min(after.labels.tolist()) >= GROUPS, "no number is used twice"
+    two = updated(run, rows(1, 1, 0, 0, seed=6), confirmed=True)
+    assert len({*two.labels.tolist()}) <= 2
+
+
+def test_the_last_update_is_known_by_two_states_that_follow_each_other(run):
+    """An older one is kept as long as people save from its page, but is not the one before."""
+    corrected(run, said_by(run, labels={"0": 1}, browser="anna", saved=1))
+    corrected(run, names={"1": "cats"})
+    updated(run, NEW, add=True)
+    assert changes.last_update(records.read(run))[0].number == 3
+    for i in range(7):
+        corrected(run, names={"1": f"name {i}"})
+    assert workdirs.states(run) == [1, *range(4, 12)]
+    assert changes.last_update(records.read(run)) is None
+
+
+def test_a_report_after_a_kill_has_the_changes_of_the_update(run, monkeypatch):
+    write = io.write
+    for x in (NEW[:3], NEW[3:6]):
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                io,
+                "write",
+                lambda path, text: kill(path) if "changes" in str(path) else write(path, text),
+            )
+            with pytest.raises(Killed):
+                updated(run, x, add=True)
+        corrected(run)
+        assert len(toy.table(run, "changes.csv")) == 3
+    names = [row["name"] for row in toy.table(run, "changes.csv")]
+    assert names == ["103", "104", "105"], "those of the last update"
 
 
 def test_undo_goes_back_state_by_state(run):
