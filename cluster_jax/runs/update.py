@@ -49,8 +49,8 @@ def update_photos(
     """Updates a run to the photos that exist now; returns the message and values for `--json`.
 
     Photos of a folder that is away or empty, and files that cannot be read or decoded now, stay as
-    they were, unless they are found elsewhere. A moved or renamed file is the same photo; another picture
-    under an old name is another photo. If there is no change, no state is added.
+    they were, unless they are found elsewhere. A moved or renamed file is the same photo; another
+    picture under an old name is another photo. If there is no change, no state is added.
 
     Args:
         workdir: folder of a finished run that trains nothing, with the clusters of the tree.
