@@ -2,27 +2,35 @@
 
 A first run is an update of an empty run. Whoever changes `update` needs these twelve ideas:
 
-1. **Run** (`run`): the record of one state. It is never changed: each step returns a new one.
+1. **Run** (`run`): the record of one state. It is never changed: each step returns a new one. Of
+   n rows all are described (distances, map, page) but where `Run.shown` names m of them.
 2. **State** (`run.Run.write`): the file `run-NUMBER.npz`. The highest number counts, and an undo
    removes it.
-3. **Store** (`store`): features and thumbnails, which only grow. A run says which rows it has, by
+3. **Store** (`store`): features, thumbnails and facts about files (`data.images.FACTS`, by whose
+   digests a photo is known), which only grow. A run says which rows it has, by
    `Run.columns["row"]`.
 4. **Workdir** (`workdir`): the folder with these files. Whoever writes holds its lock.
 5. **Now** (`photos.now`, `rows.now`): the photos or rows of the next state. What cannot be read
-   today is not gone (`sources`).
+   today is not gone (`sources`, `Run.away`). Names of photos are relative to `data.dir` of then;
+   `changes.paths` has them as absolute paths.
 6. **Comparison** (`match`): which of them the run has (known), has with other features (changed) or
    has not (new). What leaves and was decided is kept in `Run.gone`, and comes back with its rows.
 7. **Clustering** (`evaluation.clusters`): the clusters that are found in all rows of now.
 8. **Numbers** (`next_state`, `clustering.stable_ids`): which old cluster each of them is: "kept" in
-   an update, "refit", or "other" for another number of clusters. No number is used twice.
+   an update, "refit", or "other" for another number of clusters. No number is used twice. The
+   columns "since" and "apart" say when a row came, and for how long it has been found elsewhere.
 9. **Decisions** (`corrections`, `carry`): what a person has named, moved or merged. They are part
-   of the state, and no fit changes them.
+   of the state ("decided" of a row, `Run.held` and `whole` of a cluster), and no fit changes them.
+   `Run.state` is the digest by which a file says of which page it is.
 10. **Copies** (`report.duplicates`): of equal photos one counts, and a new one follows a decided
     one.
 11. **Measured** (`measured`): distances, probabilities, outliers, tree, scores and verdict, which
     one function computes from the clusters that are shown. Results are outputs, which no logic
     reads.
 12. **Publish** (`page`): writes the state, then the tables, the results and the page.
+
+A new column of `run.COLUMNS` also needs its value for new rows, in `next_state.with_rows`, and
+another `workdir.FORMAT`, as any new field of `Run` does.
 
 An update of photos, of rows or of the number of clusters is `update._updated` or its last step,
 `update._next`. `begin`, `photos`, `rows` and `trainings` make the features of a first run, of which

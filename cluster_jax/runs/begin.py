@@ -330,7 +330,7 @@ def _cluster_and_write(
         run,
         clustering,
         steps=int(files.steps[workdirs.TRAIN_EMBEDDING]),
-        records=read_log(workdir),
+        log=read_log(workdir),
         seconds=seconds,
         stages=stages,
     )

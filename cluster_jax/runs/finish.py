@@ -200,7 +200,7 @@ def complete(
     clustering: Clustering,
     *,
     steps: int = 0,
-    records: Sequence[dict] = (),
+    log: Sequence[dict] = (),
     seconds: float,
     stages: Stages = NOWHERE,
 ) -> Run:
@@ -213,7 +213,7 @@ def complete(
         run: a run with their clusters; its results are replaced.
         clustering: the clusters that were found, of which those of the run were made.
         steps: number of training steps; 0: nothing was trained.
-        records: lines of the log of the training; empty: there are no speed and no warnings in it.
+        log: lines of the log of the training; empty: there are no speed and no warnings in it.
         seconds: seconds that the training and the embedding took.
         stages: where an interrupted evaluation has kept its results.
     """
@@ -251,13 +251,13 @@ def complete(
         "provenance": provenance.describe(config, section, dataset, made.clustered, steps),
         "metrics": {
             **evaluation.metrics,
-            "gradient_share": _last(records, "gradient_share"),
+            "gradient_share": _last(log, "gradient_share"),
             "discovery": None if discovered is None else discovered.metrics,
         },
         "duplicates": None,
         "suggested_names": suggested or None,
-        "watch": [f._asdict() for f in watch.findings(records, steps)],
-        "images_per_second": _speed(records),
+        "watch": [f._asdict() for f in watch.findings(log, steps)],
+        "images_per_second": _speed(log),
         "seconds": {
             "train_and_embed": seconds,
             "cluster": time.perf_counter() - made.started,
@@ -323,15 +323,15 @@ def _probe_test(made: Embedded) -> tuple[np.ndarray, np.ndarray] | None:
     return made.features[workdirs.TEST_EMBEDDING][config.eval.features], test.labels
 
 
-def _last(records: Sequence[dict], name: str) -> float | None:
+def _last(log: Sequence[dict], name: str) -> float | None:
     """Returns the last value of a key in the log that is not None; None if there is none."""
-    return next((r[name] for r in reversed(records) if r.get(name) is not None), None)
+    return next((r[name] for r in reversed(log) if r.get(name) is not None), None)
 
 
-def _speed(records: Sequence[dict]) -> float | None:
+def _speed(log: Sequence[dict]) -> float | None:
     """Returns the median of images per second in the log; None for an empty log.
 
     The first line, which includes the compilation, counts only if it is the only one.
     """
-    speeds = [r["images_per_second"] for r in records[1:] or records]
+    speeds = [r["images_per_second"] for r in log[1:] or log]
     return statistics.median(speeds) if speeds else None

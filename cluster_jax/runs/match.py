@@ -68,7 +68,7 @@ class Comparison(NamedTuple):
         return facts
 
     @property
-    def embedded(self) -> NDArray:
+    def to_embed(self) -> NDArray:
         """Indices among the present ones of which the run has no features: changed and new ones."""
         return np.concatenate([self.known[self.changed], self.new])
 
@@ -79,7 +79,7 @@ class Comparison(NamedTuple):
 
         Args:
             is_kept: bool `[n]`, the rows of `run` that stay, also where they are not present.
-            made: float `[c, d]`, the features of the rows of `embedded`, which become the last ones
+            made: float `[c, d]`, the features of the rows of `to_embed`, which become the last ones
                 of the store.
         """
         run = self.run
@@ -90,6 +90,7 @@ class Comparison(NamedTuple):
             places = zip(old.tolist(), self.known[old].tolist(), strict=True)
             known = (run.names[row] if i < 0 else self.names[i] for row, i in places)
             names = (*known, *(self.names[i] for i in self.new.tolist()))
+        # The features in `made` are in the order of `to_embed`: changed rows, then new ones.
         columns = run.columns.copy()
         n_changed = int(self.changed.sum())
         columns["row"][self.changed] = len(run.store) + np.arange(n_changed)
@@ -126,17 +127,48 @@ def compare(run: Run, names: Sequence[str] | None, facts: NDArray) -> Comparison
         facts: `[m]` of `data.images.FACTS`, facts about the present ones.
     """
     names = None if names is None else tuple(names)
+    known = _known_rows(run, names, facts)
+    new = np.setdiff1d(np.arange(len(facts)), known)
+    run, back = _with_returned(run, names, facts, new)
+    known = np.concatenate([known, back])
     assert run.facts is not None
-    if run.is_of_images or names is None or run.names is None:
-        known = _matched(_keys(run.facts, run.names), _keys(facts, names))
-    else:
-        known = _matched(run.names, names)
-    if run.is_of_images:
+    changed = known >= 0
+    digests = facts["digest"][known[changed]]
+    changed[changed] = (run.facts["digest"][changed] != digests).any(axis=1)
+    return Comparison(run, known, changed, np.setdiff1d(new, back), names, facts)
+
+
+def _known_rows(run: Run, names: tuple[str, ...] | None, facts: NDArray) -> NDArray:
+    """Returns for each row of a run its index among the m present ones, int64 `[n]`, -1 if gone.
+
+    For the arguments see `compare`.
+    """
+    assert run.facts is not None
+    if not run.is_of_images and names is not None and run.names is not None:
+        return _matched(run.names, names)
+    known = _matched(_keys(run.facts, run.names), _keys(facts, names))
+    if run.is_of_images:  # Equal content under another name.
         left = np.flatnonzero(known < 0)
         free = np.setdiff1d(np.arange(len(facts)), known)
         place = _matched(_keys(run.facts[left]), _keys(facts[free]))
         known[left[place >= 0]] = free[place[place >= 0]]
-    new = np.setdiff1d(np.arange(len(facts)), known)
+    return known
+
+
+def _with_returned(
+    run: Run, names: tuple[str, ...] | None, facts: NDArray, new: NDArray
+) -> tuple[Run, NDArray]:
+    """Returns a run with the rows of `Run.gone` that are there again, after all others.
+
+    Args:
+        run: see `compare`, like `names` and `facts`.
+        names: of the m present ones.
+        facts: `[m]`.
+        new: int `[l]`, indices of those present ones that the run does not have.
+
+    Returns:
+        The run, and the index of each returned row among the present ones.
+    """
     of_new = None if names is None else [names[i] for i in new.tolist()]
     gone = [digest.tobytes() for digest in run.gone["digest"]]
     present = _digests_of_departed(run, facts[new], of_new)
@@ -147,23 +179,19 @@ def compare(run: Run, names: Sequence[str] | None, facts: NDArray) -> Comparison
     facts_then = facts[back]
     if run.is_of_images:
         facts_then["digest"] = run.gone["digest"][place >= 0]
-    columns = run.gone[place >= 0][list(COLUMNS.names or ())].astype(COLUMNS)
     every = None
     if run.names is not None and names is not None:
         every = (*run.names, *(names[i] for i in back.tolist()))
+    returned = run.gone[place >= 0][list(COLUMNS.names or ())].astype(COLUMNS)
+    assert run.facts is not None
     run = dataclasses.replace(
         run,
-        columns=np.concatenate([run.columns, columns]),
+        columns=np.concatenate([run.columns, returned]),
         facts=np.concatenate([run.facts, facts_then]),
         names=every,
         gone=run.gone[place < 0],
     )
-    known = np.concatenate([known, back])
-    assert run.facts is not None
-    changed = known >= 0
-    digests = facts["digest"][known[changed]]
-    changed[changed] = (run.facts["digest"][changed] != digests).any(axis=1)
-    return Comparison(run, known, changed, np.setdiff1d(new, back), names, facts)
+    return run, back
 
 
 def _keys(facts: NDArray, names: Sequence[str] | None = None) -> list[tuple[bytes, str]]:

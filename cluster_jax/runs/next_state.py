@@ -284,11 +284,7 @@ def _kept(
         step: see `next_state`.
     """
     m = len(known.ids)
-    group = np.arange(m) if step.originals is None else step.originals
-    order = np.lexsort((np.arange(m), is_fixed | (np.arange(m) >= n_old), group))
-    first = order[np.flatnonzero(np.diff(group[order], prepend=-1))]
-    distinct = np.sort(first)
-    head = np.searchsorted(distinct, first)[np.unique(group, return_inverse=True)[1]]
+    distinct, head = _representatives(step.originals, is_fixed | (np.arange(m) >= n_old))
     is_whole = len(distinct) == m
     n_known = int(np.searchsorted(distinct, n_old))
     rows = x if is_whole else np.asarray(x[distinct])
@@ -304,6 +300,25 @@ def _kept(
     return state._replace(
         ids=ids, since=known.since, apart=state.apart[head], updates=known.updates + 1
     )
+
+
+def _representatives(originals: NDArray | None, is_last: NDArray) -> tuple[NDArray, NDArray]:
+    """Returns the rows that stand for their copies, and which of them stands for each row.
+
+    Args:
+        originals: int `[m]`, the row that each row is a copy of, or itself; None: no row is a copy.
+        is_last: bool `[m]`, rows that stand for copies only if all of them are such rows. Of
+            others the first one does.
+
+    Returns:
+        int64 `[r]`, ascending, and int64 `[m]`, indices of these r rows.
+    """
+    m = len(is_last)
+    group = np.arange(m) if originals is None else originals
+    order = np.lexsort((np.arange(m), is_last, group))
+    first = order[np.flatnonzero(np.diff(group[order], prepend=-1))]
+    distinct = np.sort(first)
+    return distinct, np.searchsorted(distinct, first)[np.unique(group, return_inverse=True)[1]]
 
 
 def _moved(before: NDArray, ids: NDArray, found: NDArray, changed: NDArray) -> NDArray:

@@ -236,7 +236,7 @@ def now(
     after = dataclasses.replace(found.after, config=inputs.config.values)
     root = image_files.root(str(inputs.config.data.dir))
     names = tuple(os.path.relpath(path, root) for path in after.names or ())
-    after = with_labels(dataclasses.replace(after, names=names))
+    after = with_truth(dataclasses.replace(after, names=names))
     if not names:
         must = "PHOTOS must have an image that can be read"
         raise InputError(f"{must}; got none of {run.workdir}")
@@ -246,7 +246,7 @@ def now(
     return found._replace(after=after, changed=None)  # A photo that was turned is the same one.
 
 
-def with_labels(run: Run) -> Run:
+def with_truth(run: Run) -> Run:
     """Returns a run of photos with the true labels that its config names, see `sources.labels_of`.
 
     A photo that has a label keeps it.
@@ -346,7 +346,7 @@ def _embedded(
         beside those of `inputs`.
     """
     assert comparison.run.store is not None
-    asked = comparison.embedded
+    asked = comparison.to_embed
     if not len(asked):
         return comparison, comparison.run.store[:0], ()
     fresh = images.select(inputs.dataset, asked)

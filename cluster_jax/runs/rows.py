@@ -293,12 +293,10 @@ def now(
     comparison = _compare(run, values, table)
     is_kept = comparison.known >= 0
     if add:
-        names = comparison.run.names or [""] * len(is_kept)
-        asked = set(comparison.names or ())
-        is_kept |= np.array([name not in asked for name in names], bool)
+        is_kept[:] = True
     do = "give the file that has all rows, or --add for new ones"
     confirm(int((~is_kept).sum()), int((is_kept & comparison.changed).sum()), do)
-    made = rows_of(values[comparison.embedded].astype(x.dtype), options)
+    made = rows_of(values[comparison.to_embed].astype(x.dtype), options)
     found = comparison.joined(is_kept, made)
     if file is not None:
         files = [*run.source["files"], file] if add else [file]

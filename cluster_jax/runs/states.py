@@ -108,17 +108,7 @@ def correct(
                 raise InputError(f"{must}; got {empty[0]}, which has none now")
         if not page.is_published(before, with_report=False):
             changes.write_last(before)  # A kill came before it.
-        is_new = run.state != before.state or (run.columns != before.columns).any()
-        if is_new:
-            # A name alone changes nothing that is measured.
-            is_moved = (run.columns[_CLUSTERS] != before.columns[_CLUSTERS]).any()
-            run = measured.measured(measured.described(run) if is_moved else run)
-            run = dataclasses.replace(run, number=before.number + 1, made_by="corrections")
-        elif any("browser" in said for _, said in decisions):
-            # What two people have said holds as long as one of them says it.
-            run = dataclasses.replace(before, pages=run.pages)
-        else:
-            run = before
+        run = _after_corrections(before, run, any("browser" in said for _, said in decisions))
         run = page.publish(run, with_report=with_report)
     values = {"workdir": str(workdir), "assignments": str(workdir / workdirs.ASSIGNMENTS)}
     lines = [f"corrections  {corrections.summary(before, run)}"]
@@ -127,6 +117,23 @@ def correct(
         values["report"] = str(workdir / workdirs.REPORT)
         lines.append(f"report       {values['report']}")
     return "\n".join(lines), values
+
+
+def _after_corrections(before: Run, run: Run, has_browser: bool) -> Run:
+    """Returns the state after corrections: a new one, or the one before if they change nothing.
+
+    Args:
+        before: the newest written state.
+        run: that state with the decisions applied.
+        has_browser: whether one of the files names its browser.
+    """
+    if run.state != before.state or (run.columns != before.columns).any():
+        # A name alone changes nothing that is measured.
+        is_moved = (run.columns[_CLUSTERS] != before.columns[_CLUSTERS]).any()
+        run = measured.measured(measured.described(run) if is_moved else run)
+        return dataclasses.replace(run, number=before.number + 1, made_by="corrections")
+    # What two people have said holds as long as one of them says it.
+    return dataclasses.replace(before, pages=run.pages) if has_browser else before
 
 
 def _apply(run: Run, said: dict[str, Any]) -> Run:
