@@ -12,6 +12,7 @@ References:
     Tracking, CVPR 2022.
 """
 
+import math
 import sys
 from typing import Any, NamedTuple, Self, cast
 
@@ -147,20 +148,23 @@ def neighborhood(grid: Grid) -> tuple[NDArray, NDArray]:
 def group(cells: NDArray) -> tuple[NDArray, NDArray]:
     """Returns the distinct rows of `cells` int64 `[n, d]`, sorted, and the index of each row there.
 
-    The result is that of NumPy's `unique(axis=0, return_inverse=True)`, which takes seven times as
-    long. There must be at least one row.
+    The result is that of NumPy's `unique(axis=0, return_inverse=True)`. Where the cells in the box
+    around all rows have numbers in int64, these are sorted, which takes a tenth of the time. There
+    must be at least one row.
 
     Example:
         >>> unique, index = group(np.array([[4, 1], [-2, 9], [4, 1]]))
         >>> unique.tolist(), index.tolist()
         ([[-2, 9], [4, 1]], [1, 0, 1])
     """
-    order = np.lexsort(cells.T[::-1])
-    ordered = cells[order]
-    is_new = np.concatenate([[True], (ordered[1:] != ordered[:-1]).any(axis=1)])
-    index = np.empty(len(cells), np.int64)
-    index[order] = np.cumsum(is_new) - 1
-    return ordered[is_new], index
+    low = cells.min(axis=0)
+    sides = [int(side) + 1 for side in cells.max(axis=0) - low]
+    if math.prod(sides) > np.iinfo(np.int64).max:
+        unique, index = np.unique(cells, axis=0, return_inverse=True)
+        return unique, index.reshape(-1)
+    numbers = np.ravel_multi_index(tuple((cells - low).T), sides)
+    _, first, index = np.unique(numbers, return_index=True, return_inverse=True)
+    return cells[first], index
 
 
 class Modes(NamedTuple):
