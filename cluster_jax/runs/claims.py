@@ -223,7 +223,7 @@ def _check_same(workdir: epath.Path, stored: Mapping[str, Any], config: Mapping[
     if "eval" in config:
         stored = training_part(stored)
         config = training_part(config)
-    elif stored["data"]["features"] != config["data"]["features"]:
+    elif stored.get("data", {}).get("features") != config.get("data", {}).get("features"):
         do = "`cluster-jax update` takes these in, or choose another folder"
         raise InputError(f"{workdir} contains a run of other rows: {do}")
     if differing := difference(stored, config):

@@ -1,14 +1,15 @@
 """The page of USPS, MNIST and Fashion-MNIST: the methods, the regularizer, others, and curves.
 
     python -m experiments.run real all --scale=config --data=DIR --seeds 0 1 2
-    python -m experiments.peers DIR/*.npz --out=experiments/real/pixels.jsonl
+    python -m experiments.peers DIR/usps.npz DIR/mnist_test.npz --out=experiments/real/pixels.jsonl
     python -m experiments.real
 
 DIR has usps.npz, mnist_test.npz and fashion_test.npz, of `images` and `labels`; clothes are in
-Debian's package `dataset-fashion-mnist`. The second command clusters the pixels. The last one reads
-the runs in --runs: it clusters their features by `SmoothTree`, and by k-means on UMAP's map, and
-measures the checkpoints of seed 0 on USPS; what `found.jsonl` and `curves.jsonl` have is not
-computed again. Then it writes `tables.md` and `curves.svg` of what is there.
+Debian's package `dataset-fashion-mnist`. The second command clusters the pixels, of clothes with
+DIR/fashion_test.npz in the same way. The last one reads the runs in --runs: it clusters their
+features by `SmoothTree`, and by k-means on UMAP's map, and measures the checkpoints of seed 0 on
+USPS; what `found.jsonl` and `curves.jsonl` have is not computed again. Then it writes `tables.md`
+and `curves.svg` of what is there.
 """
 
 import json
@@ -48,7 +49,7 @@ was chosen by labels of these sets: the augmentation of clothes is that of `nrcc
 a score without labels. The network is narrower, for speed ([tables.yaml](tables.yaml) has each).
 The columns `clusters` and `their-ACC` are what GridShift finds on UMAP's map of the features,
 without the number. What has not been run has no figure: SimCLR, with and without NRCC, has five
-seeds on USPS; the terms of NCC and CueCo have one."""
+seeds on USPS; the terms of NCC and CueCo have one there, noise and an augmentation on MNIST."""
 FOUND = """## Other clusters of the same features
 
 ACC in percent, mean ± standard deviation over the seeds; all numbers that were found."""

@@ -237,9 +237,12 @@ def test_the_null_has_five_rows_for_each_cluster():
     assert abs(choose_k.split(x, rows, labels, np.random.default_rng(0))[1]) < 0.03
 
 
-@pytest.mark.parametrize(("k", "each", "least"), [(60, 20, 0.99), (120, 10, 0.9)])
+@pytest.mark.parametrize(("k", "each", "least"), [(60, 20, 0.99), (120, 12, 0.99)])
 def test_many_random_centers_in_few_columns(k, each, least):
-    """The covariance of the centers is that of noise, and small clusters are no copies."""
+    """The covariance of the centers is that of noise, and small clusters are no copies.
+
+    With ten rows in place of twelve the answer depends on how a processor rounds.
+    """
     truth = np.repeat(np.arange(k), each)
     centers = 30 * np.random.default_rng(0).normal(size=(k, 8))
     x = centers[truth] + np.random.default_rng(1).normal(size=(k * each, 8))

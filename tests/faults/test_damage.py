@@ -1,6 +1,8 @@
 """Damaged files are named, and made again once they are removed; never a wrong state."""
 
 import contextlib
+import struct
+import zipfile
 from io import FileIO
 
 import numpy as np
@@ -23,11 +25,17 @@ MADE_AGAIN = ("images.json", "embedding.npz", "run-1.npz")
 
 
 def _damage(file):
-    """Half of a JSON file is lost; of arrays, which have checksums, one bit in the middle."""
+    """Half of a JSON file is lost; of the largest array, which has a checksum, one bit."""
     content = bytearray(file.read_bytes())
+    middle = len(content) // 4
     if file.suffix == ".json":
         content = content[: len(content) // 2]
-    content[len(content) // 2] ^= 4
+    elif file.suffix == ".npz":  # A bit of what is between the arrays would change nothing.
+        with zipfile.ZipFile(file) as archive:
+            largest = max(archive.infolist(), key=lambda entry: entry.compress_size)
+        lengths = struct.unpack_from("<HH", content, largest.header_offset + 26)
+        middle = largest.header_offset + 30 + sum(lengths) + largest.compress_size // 2
+    content[middle] ^= 4
     file.write_bytes(content)
 
 
