@@ -215,6 +215,31 @@ def test_sentences_on_mnist_are_of_the_results():
     assert f"{said}the others ({_ends(others)})." in readme
 
 
+def test_sentences_on_fashion_mnist_are_of_the_results():
+    readme, trained = _words("README.md"), [*real.finished("fashion", registry.stored())]
+    rows = {}
+    for one in trained:
+        rows.setdefault(one.row, []).append(one.line["metrics"])
+    assert {len(own) for own in rows.values()} == {3}
+    for row, own in rows.items():
+        name = "with NRCC by SGHMC" if row.endswith("SGHMC") else row
+        acc = tables.mean([100 * x["kmeans"]["acc"] for x in own], 1)
+        assert re.search(rf"{acc} \({name}\W", readme), row
+    numbers = [x["gridshift"]["n_clusters"] for own in rows.values() for x in own]
+    accuracies = [np.mean([100 * x["gridshift"]["acc"] for x in own]) for own in rows.values()]
+    said = f"{min(numbers)} to {max(numbers)} clusters of the ten kinds ({_ends(accuracies)})"
+    assert f"GridShift finds {said}" in readme
+    found = [x for x in _stored("real/found.jsonl") if x["set"] == "fashion"]
+    trees = [np.mean([x["tree"] for x in found if x["row"] == row]) for row in rows]
+    numbers = [x["clusters"] for x in found]
+    assert f"`SmoothTree` {min(numbers)} to {max(numbers)} ({_ends(trees)})" in readme
+    commits = {x.line["provenance"]["commit"][:8] for x in trained}
+    assert {x for x in commits if x not in readme} == set()
+    pixels = [x for x in _stored("real/pixels.jsonl") if x["set"] == "fashion_test"]
+    on_map = [100 * x["acc"] for x in pixels if x["method"].startswith("DROWCULA")]
+    assert f"on UMAP's map of the pixels {np.mean(on_map):.1f}" in readme
+
+
 def _runs_of(group, number, name):
     """The finished runs of a row of a table at the scale `config`."""
     cells = registry.cells(registry.find(group, number), "config")
@@ -231,7 +256,8 @@ def test_the_table_of_the_sampled_view_is_of_the_results():
     """A cell of fewer than three seeds is empty; every commit is said."""
     page = (ROOT / "experiments/README.md").read_text()
     views = ("SimCLR", *(_rows_of(view)[0] for view in ("augmentation", "noise", "SGHMC")))
-    for title, number in (("USPS", "usps"), ("MNIST", "mnist")):
+    sets = {"USPS": "usps", "MNIST": "mnist", "Fashion-MNIST": "fashion"}
+    for title, number in sets.items():
         ((about, row),) = re.findall(rf"^\| {title} \((.*?)\), k given \|(.*)\|$", page, flags=re.M)
         lines = [_runs_of("real", number, view) for view in views]
         lines = [own if len(own) > 2 else [] for own in lines]
