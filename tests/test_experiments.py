@@ -232,11 +232,26 @@ def test_sentences_on_fashion_mnist_are_of_the_results():
     found = [x for x in _stored("real/found.jsonl") if x["set"] == "fashion"]
     trees = [np.mean([x["tree"] for x in found if x["row"] == row]) for row in rows]
     numbers = [x["clusters"] for x in found]
-    assert f"`SmoothTree` {min(numbers)} to {max(numbers)} ({_ends(trees)})" in readme
+    assert f"`SmoothTree` {min(numbers)} to {max(numbers)} ({_ends(trees)}; " in readme
     commits = {x.line["provenance"]["commit"][:8] for x in trained}
+    commits |= {x["commit"][:8] for x in found}
     assert {x for x in commits if x not in readme} == set()
     pixels = [x for x in _stored("real/pixels.jsonl") if x["set"] == "fashion_test"]
     on_map = [100 * x["acc"] for x in pixels if x["method"].startswith("DROWCULA")]
+    # What the regularizer does to NMI and ARI on the other two sets.
+    for number in ("mnist", "fashion"):
+        each = {name: [] for name in ("SimCLR", "SimCLR + NRCC, SGHMC")}
+        for one in real.finished(number, registry.stored()):
+            if one.row in each:
+                each[one.row].append(one.line["metrics"]["kmeans"])
+        without, with_it = (
+            [100 * np.mean([x[name] for x in own]) for name in ("nmi", "ari")]
+            for own in each.values()
+        )
+        gaps = np.subtract(with_it, without)
+        said = "{:.1f} and {:.1f} lower on MNIST".format(*-gaps)
+        assert said in readme or number == "fashion"
+        assert number == "mnist" or np.abs(gaps).max() < 0.2
     assert f"on UMAP's map of the pixels {np.mean(on_map):.1f}" in readme
 
 
