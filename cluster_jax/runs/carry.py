@@ -155,8 +155,10 @@ def _without_changes_of_mind(
             named.pop(label)
             named |= {label: shown.named[label]} if label in shown.named else {}
     whole = run.whole - (before.whole - wanted.whole - shown.whole)
-    # A cluster is held as long as it has a name, or another file speaks of it.
-    held = run.held - (before.held - wanted.held - shown.held) | run.held.intersection(named)
+    # A cluster is held as long as it has a name, or another file speaks of it. The numbers of new
+    # clusters of the page may be those of others in the run.
+    lost = before.held - wanted.held - shown.held - {*range(shown.next_label, before.next_label)}
+    held = (run.held - lost) | run.held.intersection(named)
     for file in others:
         whole |= run.whole & corrected(shown, file).whole
         held |= run.held & corrected(shown, file).held
