@@ -116,6 +116,11 @@ def with_located(
     return with_paths(config, located)
 
 
+def is_at(path: str, place: str) -> bool:
+    """Returns whether a file is in a folder or in a zip, or is the file at this place."""
+    return path == place or path.startswith(place + os.sep)
+
+
 def relocated(names: Sequence[str], before: str, now: str) -> tuple[str, ...]:
     """Returns the names of images for their new places.
 
@@ -134,7 +139,7 @@ def relocated(names: Sequence[str], before: str, now: str) -> tuple[str, ...]:
     def moved(name: str) -> str:
         path = os.path.normpath(os.path.join(old, name))
         for line, there in lines.items():
-            if path == line or path.startswith(line + os.sep):
+            if is_at(path, line):
                 return os.path.relpath(there + path[len(line) :], new)
         return name
 

@@ -19,9 +19,9 @@ from cluster_jax.core.names import counted
 from cluster_jax.data import decode, images
 from cluster_jax.data import folder as image_files
 from cluster_jax.runs import changes, exported
+from cluster_jax.runs.config_paths import is_at
 from cluster_jax.runs.exported import Exported
 from cluster_jax.runs.run import Run
-from cluster_jax.runs.sources import is_at
 
 # Longest name of a folder; file systems allow 255 bytes, which are 63 characters at worst.
 _MAX_NAME = 60

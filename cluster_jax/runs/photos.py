@@ -27,6 +27,7 @@ from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.runs import changes, claims, embedding_files, match, sources, start
 from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.config_paths import is_at
 from cluster_jax.runs.embedding_files import Files
 from cluster_jax.runs.features import forward_of
 from cluster_jax.runs.match import Comparison, Now
@@ -308,7 +309,7 @@ def _compare(
     is_kept[not_found] = True
     left = [names[row] for row in not_found]
     # A folder of which all photos are elsewhere has moved.
-    away = [line for line in now.missing if any(sources.is_at(path, line) for path in left)]
+    away = [line for line in now.missing if any(is_at(path, line) for path in left)]
     moved = [line for line in now.missing if line not in away and not os.path.lexists(line)]
     closed = [path for path in left if path in now.unreadable or path in now.paths]
     run = dataclasses.replace(comparison.run, away=(*away, *closed))

@@ -18,6 +18,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets, images, tables
 from cluster_jax.data import folder as image_files
 from cluster_jax.runs import config_paths
+from cluster_jax.runs.config_paths import is_at
 from cluster_jax.runs.run import Run
 from cluster_jax.training.build import Inputs
 from cluster_jax.training.config import PhotosConfig, parse_config
@@ -118,11 +119,6 @@ def find(
     return Present(
         inputs, tuple(paths), facts[rows], frozenset(closed), tuple(missing), tuple(given_up)
     )
-
-
-def is_at(path: str, place: str) -> bool:
-    """Returns whether a file is in a folder or in a zip, or is the file at this place."""
-    return path == place or path.startswith(place + os.sep)
 
 
 def without_folders(config: PhotosConfig, names: Sequence[str]) -> PhotosConfig:
