@@ -58,7 +58,7 @@ LITE2_FILE = "models/efficientnet-lite2-9656183e.pth"  # in the wheel
 LITE2_SHA256 = "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d"
 # Inputs of Lite2 are (x - 127) / 128 on the scale 0 to 255.
 LITE2_MEAN, LITE2_STD = (127 / 255,) * 3, (128 / 255,) * 3
-INSTALL = "pip install 'cluster-jax[pretrained]'"
+INSTALL = "pip install safetensors huggingface-hub"
 # Tensors that are not loaded: the classifier, BatchNorm's counts of batches, and DINOv2's token for
 # masked patches, which only its training uses; of CLIP and SigLIP what is not of images.
 IGNORED = re.compile(

@@ -1,5 +1,9 @@
 """Sentences for the user: their length, and numbers of one."""
 
+import importlib.metadata
+import pathlib
+import re
+
 import numpy as np
 import pytest
 
@@ -9,6 +13,7 @@ from cluster_jax.core.checks import MOST, InputError, sentence
 from cluster_jax.core.logs import logger
 from tests.rows import every_row
 
+PACKAGE = pathlib.Path(checks.__file__).parent.parent
 LONG = "a/" + "b" * 5000 + "/photo.jpg"
 
 
@@ -77,3 +82,15 @@ def test_warnings_are_short_lines(capsys, tmp_path):
     with pytest.raises(SystemExit), exit_codes.handle_errors():
         raise OSError("z" * 5000)
     assert len(capsys.readouterr().err) <= len("error: ") + MOST + 1
+
+
+def test_messages_tell_to_install_packages_that_there_are():
+    """This package is not on PyPI, so that its extras cannot be installed by its name."""
+    told = set()
+    for file in PACKAGE.rglob("*.py"):
+        for words in re.findall(r"pip install ([\w' \[\]-]+)", file.read_text()):
+            told |= set(words.replace("'", "").split())
+    needed = importlib.metadata.requires("cluster-jax") or []
+    extras = {re.split(r"[^\w-]", need)[0] for need in needed if "extra ==" in need}
+    assert {"pillow-heif", "gcsfs", "safetensors"} <= told
+    assert told <= extras - {"cluster-jax"}
