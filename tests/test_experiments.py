@@ -389,6 +389,22 @@ def test_the_table_of_found_numbers_is_of_the_results():
     assert kept in measured
 
 
+def test_how_far_draws_of_photos_separate_methods_is_of_the_results():
+    """Of the ARI of the same 20 draws: mean difference and its standard error."""
+    of_sets = {}
+    for line in _stored("number_of_clusters/results.jsonl"):
+        if line["list"] == "photos, Lite2":
+            of_sets.setdefault(line["method"], {})[line["set"]] = line["ari"]
+    said = []
+    for peer in ("k-means, silhouette", "UMAP + HDBSCAN n/100"):
+        ours = of_sets["SmoothTree"]
+        assert ours.keys() == of_sets[peer].keys()
+        difference = [ari - of_sets[peer][name] for name, ari in ours.items()]
+        error = np.std(difference, ddof=1) / len(difference) ** 0.5
+        said.append(f"{np.mean(difference):.2f} ± {error:.2f}")
+    assert f"the differences are {said[0]} and {said[1]} (standard error)" in _words("README.md")
+
+
 def test_what_is_said_of_many_clusters_is_of_the_results():
     found = {(x["set"], x["method"]): x for x in _stored("number_of_clusters/many.jsonl")}
     measured = _words("experiments/README.md")
