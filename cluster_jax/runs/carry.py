@@ -6,7 +6,7 @@ what the earlier one has decided. One of another browser that contradicts it is 
 
 import dataclasses
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
@@ -22,7 +22,30 @@ MOST_PAGES = 8  # of which a run knows what it has applied
 _NOT_MADE = -2  # the number of a new cluster that has none yet
 
 
-def carried(shown: Run, run: Run, said: Mapping[str, Any]) -> tuple[Run, dict[str, Any]]:
+class _Others(NamedTuple):
+    """What files of other browsers or later pages say, of a present state of n rows.
+
+    Attributes:
+        rows: bool `[n]`, rows that they move, confirm or take out of their cluster.
+        kept: bool `[n]`, rows that they pick of their copies.
+        names: (cluster, name) of each cluster that they name.
+        held: clusters that they name, divide, call one kind, or into which they merge others.
+        whole: those that they call one kind.
+    """
+
+    rows: NDArray
+    kept: NDArray
+    names: frozenset[tuple[int, str]]
+    held: frozenset[int]
+    whole: frozenset[int]
+
+
+def carried(
+    shown: Run,
+    run: Run,
+    said: Mapping[str, Any],
+    later: Collection[tuple[Run, Mapping[str, Any]]] = (),
+) -> tuple[Run, dict[str, Any]]:
     """Returns a later state of a run, and the corrections of an earlier one as corrections of it.
 
     They are carried by content: a cluster is the same one if more than half of its rows are the
@@ -37,6 +60,8 @@ def carried(shown: Run, run: Run, said: Mapping[str, Any]) -> tuple[Run, dict[st
         shown: the state that the corrections are about.
         run: a later state of the same run.
         said: the corrections, see `corrections`.
+        later: corrections of pages after that of `shown` that have been applied, each after the
+            state of its page.
 
     Raises:
         InputError: a correction is invalid in its own state, speaks of a cluster that has other
@@ -45,8 +70,9 @@ def carried(shown: Run, run: Run, said: Mapping[str, Any]) -> tuple[Run, dict[st
     wanted = corrected(shown, said)
     files = run.pages.get(shown.state, {}).get("files", {})
     if (earlier := files.get(said.get("browser"))) is not None:
-        others = [file for browser, file in files.items() if browser != said["browser"]]
-        run = _without_changes_of_mind(shown, run, earlier, said, others)
+        others = [(shown, file) for browser, file in files.items() if browser != said["browser"]]
+        they_say = _said_by([*others, *later], shown, run)
+        run = _without_changes_of_mind(shown, run, earlier, said, they_say)
     fresh = _without(said, files)
     # A row that is right belongs to the cluster on the page, from which it may have moved since.
     rights = {row: checked_row(shown, "right", row) for row in fresh.get("right", [])}
@@ -107,12 +133,43 @@ def check_is_last(run: Run, said: Mapping[str, Any], file: epath.PathLike) -> No
         )
 
 
+def _said_by(others: Collection[tuple[Run, Mapping[str, Any]]], shown: Run, run: Run) -> _Others:
+    """Returns what files say, by the rows and clusters of the present state.
+
+    Args:
+        others: each file, after the state of its page.
+        shown: the state of the page whose file is applied. What a page has shown as decided is not
+            decided by its files.
+        run: the present state.
+    """
+    rows, kept = np.zeros((2, len(run.columns)), bool)
+    names, held, whole = set[tuple[int, str]](), set[int](), set[int]()
+    for state, file in others:
+        done, now = corrected(state, file), _rows_now(state, run)
+        moved = [*file.get("labels", {}), *file.get("wrong", []), *file.get("right", [])]
+        spoken = np.array([checked_row(state, "labels", row) for row in moved], int)
+        if state is shown:
+            spoken = spoken[~shown.columns["decided"][spoken]]
+        picked = np.array([checked_row(state, "keep", row) for row in file.get("keep", [])], int)
+        for is_said, places in ((rows, now[spoken]), (kept, now[picked])):
+            is_said[places[places >= 0]] = True
+        own = {(int(key), checked_name(name)) for key, name in file.get("names", {}).items()}
+        ones = {int(each) for each in file.get("whole", [])}
+        names |= own
+        whole |= ones
+        # The numbers of new clusters of a page may be those of others in the run.
+        held |= (done.held - state.held) - {*range(state.next_label, done.next_label)}
+        held |= ones.union(key for key, _ in own)
+        held |= {int(into) for _, into in file.get("merges", [])}
+    return _Others(rows, kept, frozenset(names), frozenset(held), frozenset(whole))
+
+
 def _without_changes_of_mind(
     shown: Run,
     run: Run,
     earlier: Mapping[str, Any],
     said: Mapping[str, Any],
-    others: Collection[Mapping[str, Any]],
+    others: _Others,
 ) -> Run:
     """Returns a run without those corrections of a file that a later one of its browser changes.
 
@@ -125,13 +182,11 @@ def _without_changes_of_mind(
         run: the present state.
         earlier: the last corrections of the browser that were applied.
         said: its corrections of now.
-        others: corrections of the page that other browsers have saved, and that were applied.
+        others: what other files say that were applied.
     """
     before, wanted = corrected(shown, earlier), corrected(shown, said)
     now = _rows_now(shown, run)
-    is_mine = now >= 0
-    for file in others:
-        is_mine &= ~corrected(shown, file).columns["decided"] | shown.columns["decided"]
+    is_mine = (now >= 0) & ~others.rows[now]
     is_changed = _targets(before, shown, earlier) != _targets(wanted, shown, said)
     is_changed |= before.columns["decided"] & ~wanted.columns["decided"]
     columns, named = run.columns.copy(), dict(run.named)
@@ -151,20 +206,17 @@ def _without_changes_of_mind(
     for label in range(shown.next_label):
         names[label] = (before.named.get(label), wanted.named.get(label))
     for label, (mine, other) in names.items():
-        if mine is not None and mine != other and mine == run.named.get(label):
+        is_changed_name = mine is not None and mine != other and (label, mine) not in others.names
+        if is_changed_name and mine == run.named.get(label):
             named.pop(label)
             named |= {label: shown.named[label]} if label in shown.named else {}
-    whole = run.whole - (before.whole - wanted.whole - shown.whole)
+    whole = run.whole - (before.whole - wanted.whole - shown.whole - others.whole)
     # A cluster is held as long as it has a name, or another file speaks of it. The numbers of new
     # clusters of the page may be those of others in the run.
     lost = before.held - wanted.held - shown.held - {*range(shown.next_label, before.next_label)}
-    held = (run.held - lost) | run.held.intersection(named)
-    for file in others:
-        whole |= run.whole & corrected(shown, file).whole
-        held |= run.held & corrected(shown, file).held
+    held = (run.held - (lost - others.held)) | run.held.intersection(named)
     is_picked = before.columns["kept"] & ~shown.columns["kept"] & ~wanted.columns["kept"]
-    for file in others:
-        is_picked &= ~corrected(shown, file).columns["kept"]
+    is_picked &= ~others.kept[now]
     run = dataclasses.replace(run, columns=columns, named=named, whole=whole, held=held)
     return _without_picks(shown, run, np.flatnonzero(is_picked & (now >= 0)))
 

@@ -151,9 +151,21 @@ def _apply(run: Run, said: dict[str, Any]) -> Run:
         if shown.state == said["state"]:
             now = said
             if shown.state != run.state:
-                run, now = carry.carried(shown, run, said)
+                run, now = carry.carried(shown, run, said, _of_later_pages(run, shown))
             return carry.with_applied(corrections.corrected(run, now), shown, said)
     raise InputError(
         f"the corrections must be of one of the last states of {run.workdir}; got those of another "
         f"run, or of a state that is gone ({short(said['state'])}): open its page anew"
     )
+
+
+def _of_later_pages(run: Run, shown: Run) -> list[tuple[Run, Mapping[str, Any]]]:
+    """Lists the applied files of pages after that of a state, each after the state of its page."""
+    numbers = workdirs.states(run.workdir)
+    result = []
+    for of_page in run.pages.values():
+        if of_page["number"] > shown.number and of_page["number"] in numbers:
+            back = len(numbers) - 1 - numbers.index(of_page["number"])
+            state = records.read(run.workdir, back)
+            result += [(state, file) for file in of_page["files"].values()]
+    return result

@@ -368,6 +368,21 @@ def test_a_cluster_of_one_kind_is_held_until_another_file_takes_that_back(run, c
     assert records.read(run).whole <= {0, 1, 2} & {*records.read(run).labels.tolist()}
 
 
+def test_what_others_say_too_is_not_taken_back(run):
+    """Anna takes all back: what Ben says on the same page holds, and Carla's on a later one."""
+    state = records.read(run).state
+    said = {"names": {"0": "cats", "1": "dogs"}, "labels": {"3": 1, "4": 1, "5": 1}}
+    correct(run, save(run, "1.json", state, browser="anna", whole=[1, 2], **said))
+    correct(run, save(run, "2.json", state, browser="ben", names={"0": "cats"}, labels={"4": 1}))
+    said = {"merges": [[2, 1]], "right": [3], "whole": [1]}
+    correct(run, save(run, "3.json", browser="carla", **said))
+    after = correct(run, save(run, "4.json", state, browser="anna"))
+    assert after.labels[3:6].tolist() == [1, 1, 0]
+    assert after.labels[50:].tolist() == [1] * 10
+    assert dict(after.named) == {0: "cats"}
+    assert (after.held, after.whole) == ({0, 1}, {1})
+
+
 def test_an_earlier_file_of_a_browser_does_not_take_back_what_a_later_one_says(run):
     """Neither alone, which is refused, nor in one command, where the order says nothing."""
     state = records.read(run).state
