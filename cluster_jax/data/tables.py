@@ -297,7 +297,9 @@ def _id(value: Any) -> str | None:
     return None if "\0" in text else text
 
 
-def read_labels(path: str, rows: int, names: Sequence[str] | None = None) -> Labels:
+def read_labels(
+    path: str, rows: int, names: Sequence[str] | None = None, *, partial: bool = False
+) -> Labels:
     """Reads labels, integers or strings, from a `.npy`, `.npz`, `.csv` or `.txt` file.
 
     A `.txt` has one label a line. A `.csv` has a title and then a label a row; or, if `names` are
@@ -309,6 +311,7 @@ def read_labels(path: str, rows: int, names: Sequence[str] | None = None) -> Lab
         rows: expected number of labels.
         names: names of the rows, by which a `.csv` of two columns is matched; None: the `.csv` has
             one column.
+        partial: whether such a `.csv` need not have all names; the others have the code -1.
 
     Returns:
         The code of each row, and the name of each code. The codes are in ascending order of the
@@ -318,10 +321,14 @@ def read_labels(path: str, rows: int, names: Sequence[str] | None = None) -> Lab
         InputError: the file is missing, unreadable or of another type; it does not hold `rows`
             labels, or none for one of `names`; or a label is empty.
     """
-    values, others = _read_list(path, ("labels", "y"), rows, "label", names)
-    present, codes = np.unique(values, return_inverse=True)
+    values, others = _read_list(path, ("labels", "y"), rows, "label", names, partial)
+    codes = np.full(len(values), -1, np.int64)
+    is_there = np.ones(len(values), bool)
+    if partial and values.dtype.kind == "U":
+        is_there = values != ""
+    present, codes[is_there] = np.unique(values[is_there], return_inverse=True)
     classes = others.get("label_names", ())
-    if values.dtype.kind in "iu" and 0 <= present[0] <= present[-1] < len(classes):
+    if values.dtype.kind in "iu" and len(present) and 0 <= present[0] <= present[-1] < len(classes):
         present = classes[present]
     return Labels(codes.astype(np.int32), tuple(map(str, present)))
 
@@ -332,6 +339,7 @@ def _read_list(
     rows: int,
     noun: str,
     names: Sequence[str] | None = None,
+    partial: bool = False,
 ) -> tuple[NDArray, dict[str, NDArray]]:
     """Reads an integer or string for each row, `[rows]`, and the further arrays of an `.npz`.
 
@@ -340,7 +348,8 @@ def _read_list(
         keys: names of the array of an `.npz`, by priority.
         rows: expected number of values.
         noun: what one value is called in messages, such as "label".
-        names: see `read_labels`.
+        names: see `read_labels`, like `partial`; a name without a value has "".
+        partial: whether not all names need a value.
 
     Raises:
         InputError: see `read_labels`.
@@ -350,7 +359,7 @@ def _read_list(
     if file.suffix.lower() in (".npy", ".npz"):
         values, others, _ = read_arrays(path, keys)
     else:
-        values = np.array(_read_lines(file, noun, names))
+        values = np.array(_read_lines(file, noun, names, partial))
     if values.ndim != 1 or values.dtype.kind not in "biuU":
         must = f"{path} must hold one integer or string per row"
         raise InputError(f"{must}; got {values.dtype} of shape {values.shape}")
@@ -360,8 +369,10 @@ def _read_list(
     return values, others
 
 
-def _read_lines(file: pathlib.Path, noun: str, names: Sequence[str] | None) -> list[str]:
-    """Reads one label, or other `noun`, of each row of a `.csv` or `.txt`, see `read_labels`.
+def _read_lines(
+    file: pathlib.Path, noun: str, names: Sequence[str] | None, partial: bool
+) -> list[str]:
+    """Reads one label, or other `noun`, of each row of a `.csv` or `.txt`, see `_read_list`.
 
     Blanks around a label are removed, those around an id are a part of it. Blank lines at the end
     do not count.
@@ -375,18 +386,21 @@ def _read_lines(file: pathlib.Path, noun: str, names: Sequence[str] | None) -> l
     rows = list(csv.reader(text)) if is_csv else [[line.rstrip("\n")] for line in text]
     while rows and not "".join(rows[-1]).strip():
         rows.pop()
-    if names is not None and rows and all(len(row) == 2 for row in rows):
+    is_by_name = names is not None and bool(rows) and all(len(row) == 2 for row in rows)
+    if names is not None and is_by_name:
         # A line of titles is the label of an image that is not there.
         label_of = {composed(name): label for name, label in rows}
         rows = [[label_of.get(composed(name), "")] for name in names]
         missing = [name for name, (label,) in zip(names, rows, strict=True) if not label]
-        if missing:
+        if missing and not partial:
             must = f"data.labels must name each of the {len(names):,} images"
             more = f"in {file} (and {len(missing) - 1:,} more)"
             raise InputError(f"{must}; got none of {missing[0]} {more}")
     elif is_csv:
         rows = rows[1:]
     for i, row in enumerate(rows):
+        if is_by_name and row == [""]:
+            continue  # Of `partial`.
         if len(row) != 1 or not row[0].strip():
             must = f"{file} must have one {noun} in each row"
             raise InputError(f"{must}; got {short(', '.join(row)) or 'none'} in row {i}")

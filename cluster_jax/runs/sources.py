@@ -4,7 +4,6 @@ A photo is gone only where it is certain: its folder is there and can be read, a
 in it. All else stays until a person says that it is gone.
 """
 
-import contextlib
 import dataclasses
 import os
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.devices import say
 from cluster_jax.data import datasets, images, tables
 from cluster_jax.data import folder as image_files
 from cluster_jax.runs import config_paths
@@ -185,8 +185,8 @@ def labels_of(
     """Returns the true label of each photo of a run, and the names of all labels.
 
     They are for scores alone. A photo for which none is known has -1. One that has a label keeps
-    it, unless the labels are a `.csv`, which is read anew: another file has them in the order of
-    the photos of then.
+    it, unless a `.csv` names another one: it is read anew, and need not have all photos. Any other
+    file has the labels in the order of the photos of then. A file that cannot be read is told.
 
     Args:
         config: the config of now.
@@ -201,12 +201,15 @@ def labels_of(
     if source is None:
         return None, None
     if source != "folders":
-        if (known >= 0).any() and not source.lower().endswith(".csv"):
+        is_listed = not source.lower().endswith(".csv")
+        if is_listed and (known >= 0).any():
             return known, tuple(label_names)
-        with contextlib.suppress(InputError, OSError):
-            table = tables.read_labels(source, len(names), names)
-            return table.codes, tuple(table.names)
-        return known, tuple(label_names)
+        try:
+            table = tables.read_labels(source, len(names), names, partial=True)
+        except (InputError, OSError) as error:
+            say(f"the labels cannot be read, and those of before stay: {error}")
+            return known, tuple(label_names)
+        return _with_known(table, known, label_names)
     root = image_files.root(str(config.data.dir))
     tops = [os.path.relpath(line, root) for line in str(config.data.dir).split("\n")]
     tops.sort(key=len)  # Of a folder inside of another one the outer one has the labels.
@@ -222,3 +225,22 @@ def labels_of(
             every += [] if label in every else [label]
             found[row] = every.index(label)
     return found, tuple(every)
+
+
+def _with_known(
+    table: tables.Labels, known: NDArray, label_names: Sequence[str]
+) -> tuple[NDArray, tuple[str, ...]]:
+    """Returns labels of n photos and their names; those that a table lacks are known from before.
+
+    Args:
+        table: the labels, -1 for photos that it lacks.
+        known: int32 `[n]`, the labels before, numbers in `label_names`; -1 for unknown ones.
+        label_names: the names of the labels before.
+    """
+    every = list(table.names)
+    codes = table.codes.copy()
+    for row in np.flatnonzero((codes < 0) & (known >= 0)).tolist():
+        label = label_names[known[row]]
+        every += [] if label in every else [label]
+        codes[row] = every.index(label)
+    return codes, tuple(every)

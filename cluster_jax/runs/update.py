@@ -191,6 +191,8 @@ def cluster_again(before: Run, config: AnyConfig, *, with_report: bool) -> Run:
     values |= {key: config.values[key] for key in claims.AFTER_TRAINING}
     after = dataclasses.replace(before, config=values)
     if data["labels"] is not None and before.names is not None:
+        if data["labels"] != before.config["data"]["labels"]:  # Other labels replace all of them.
+            after = dataclasses.replace(after, truth=None, label_names=None)
         after = photos.with_truth(after)
     return _next(before, _same_rows(after), "other", started, with_report=with_report)
 

@@ -177,6 +177,41 @@ def test_labels_in_the_order_of_the_photos_stay_with_their_photos(run):
     assert {n: after.label_names[i] for n, i in labels.items() if i >= 0} == wanted
 
 
+def test_labels_of_a_table_are_those_that_it_names(run, capsys):
+    """Others keep theirs; a table that is away is told, and another one replaces all labels."""
+    names = [row["image"] for row in toy.table(run)]
+    table = pathlib.Path("kinds.csv")
+    table.write_text("".join(f"{name},{'xy'[i % 2]}\n" for i, name in enumerate(names)))
+    made = ["here/a", "here/b", "one.png", "--workdir=run", *QUICK]
+    images.main([*made, "--labels=kinds.csv"])
+
+    def labels():
+        now = records.read(run)
+        found = zip(now.names, now.truth.tolist(), strict=True)
+        return {name: None if code < 0 else now.label_names[code] for name, code in found}
+
+    wanted = {name: "xy"[i % 2] for i, name in enumerate(names)}
+    assert labels() == wanted
+    toy.save(pathlib.Path("here/a"), PIXELS[40:42], prefix="zz")
+    table.write_text(f"here/a/zz00.png,z\n{names[0]},y\n")
+    capsys.readouterr()
+    update.main(["--workdir=run"])
+    wanted |= {"here/a/zz00.png": "z", "here/a/zz01.png": None, names[0]: "y"}
+    assert labels() == wanted
+    assert "labels" not in capsys.readouterr().err
+    table.rename("other.csv")
+    toy.save(pathlib.Path("here/a"), PIXELS[42:43], prefix="zzz")
+    update.main(["--workdir=run"])
+    wanted |= {"here/a/zzz00.png": None}
+    assert labels() == wanted
+    told = capsys.readouterr()
+    said = "the labels cannot be read, and those of before stay: "
+    assert said in told.out + told.err
+    pathlib.Path("last.csv").write_text("".join(f"{name},v\n" for name in names[1:]))
+    images.main([*made, "--labels=last.csv"])
+    assert labels() == dict.fromkeys(wanted) | dict.fromkeys(names[1:], "v")
+
+
 @pytest.mark.parametrize(
     ("first", "more", "labels"),
     [
