@@ -220,7 +220,7 @@ def pages(paper: str, numbers: list[str], scale: str, seeds: list[int], results:
         InputError: no such paper, table or scale.
     """
     words = " ".join(map(str, seeds))
-    command = f"`python -m experiments.run {paper} {{}} --scale={scale} --seeds {words}`"
+    command = f"`python -m experiments.run {paper} {{}} --scale={scale}{{}} --seeds {words}`"
     found = []
     for number in numbers:
         chosen = registry.find(paper, number)
@@ -230,10 +230,14 @@ def pages(paper: str, numbers: list[str], scale: str, seeds: list[int], results:
             # The other scales are of scikit-learn's digits.
             is_own = paper not in (*registry.PAPERS, "digits")
             source = f"The paper ({chosen.source})" if chosen.source else "Protocol"
+            # Files of images that the user has.
+            cells = registry.cells(chosen, scale)
+            is_of_files = any("data.dir" in cell.run.changes for cell in cells if cell.run)
+            data = " --data=DIR" if is_of_files else ""
             title = chosen.title if is_own else f"{paper} {kind}: {chosen.title}"
             parts = [
                 f"## {title}",
-                f"{command.format(number)}. Mean ± standard deviation; scores in percent.",
+                f"{command.format(number, data)}. Mean ± standard deviation; scores in percent.",
                 trained(chosen, scale) if is_own else f"Scale {scale}: {registry.SCALES[scale]}.",
                 tables.EARLIER if any(map(is_earlier, runs)) else "",
                 markdown(values),

@@ -1,6 +1,5 @@
 """The experiments: modules import, tables fit the package and the papers, the runner and pages."""
 
-import collections
 import importlib
 import itertools
 import json
@@ -66,20 +65,6 @@ def test_every_run_is_a_valid_config():
     assert len(seen) > 150
 
 
-def test_the_table_of_the_readme_is_that_of_the_results():
-    page = table.pages("real", ["usps"], "config", [0, 1, 2, 3, 4], registry.stored())
-    lines = [line for line in page.splitlines() if line.startswith("| ")][2:]
-    assert len(lines) == 8
-    readme = (ROOT / "README.md").read_text()
-    assert [line for line in lines if line not in readme] == []
-    commits = {line["provenance"]["commit"] for line in registry.stored().lines if _is_usps(line)}
-    assert {commit for commit in commits if commit[:8] not in readme} == set()
-
-
-def _is_usps(line):
-    return line["changes"].get("data.dir") == "usps.npz"
-
-
 def test_another_processor_changes_the_digits_as_much_as_is_said():
     """Seed 0 on another processor, and on the one of the table."""
     runs = [cell.run for cell in registry.cells(registry.find("digits", "methods"), "config")]
@@ -127,132 +112,8 @@ def _words(name):
     return " ".join((ROOT / name).read_text().split())
 
 
-def _third_view(trained, value):
-    """What a third view adds to SimCLR over the seeds that both have, and its standard error."""
-    each = {(one.row, one.seed): value(one) for one in trained}
-    said = []
-    for view in ("SGHMC", "noise", "augmentation"):
-        rows = (each.get((name, seed)) for seed in range(5) for name in _rows_of(view))
-        pairs = [pair for pair in zip(rows, rows, strict=True) if None not in pair]
-        gaps = np.array([with_view - without for with_view, without in pairs])
-        said.append(f"{gaps.mean():.1f} ± {gaps.std(ddof=1) / len(gaps) ** 0.5:.1f}")
-    return "{}, {} and {}".format(*said)
-
-
 def _rows_of(view):
     return f"SimCLR + NRCC, {view}", "SimCLR"
-
-
-def test_sentences_on_usps_are_of_the_results():
-    readme, trained = _words("README.md"), [*real.finished("usps", registry.stored())]
-    every = _stored("real/found.jsonl")
-    found = {(x["row"], x["seed"]): x for x in every if x["set"] == "usps"}
-    rows = {row: [x for (name, _), x in found.items() if name == row] for row, _ in found}
-    own = {name: rows.pop(name) for name in ("NCC", "BYOL", "CueCo")}
-    means = {name: np.mean([x["map"] for x in each]) for name, each in rows.items()}
-    assert all(f"{np.mean([x['map'] for x in each]):.1f} ({name})" in readme
-               for name, each in own.items())  # fmt: skip
-    assert f"in the other rows, {min(means.values()):.1f} to {max(means.values()):.1f}." in readme
-    numbers = [[x["clusters"] for each in some.values() for x in each] for some in (own, rows)]
-    assert f"found {min(numbers[0])} to {max(numbers[0])} clusters in them" in readme
-    accuracies = ", ".join(f"{np.mean([x['tree'] for x in each]):.1f}" for each in own.values())
-    trees = [np.mean([x["tree"] for x in each]) for each in rows.values()]
-    others = f"{min(numbers[1])} to {max(numbers[1])} in the others ({_ends(trees)})"
-    assert f"(ACC {accuracies}), {others}." in readme
-    assert {x["commit"][:8] for x in found.values() if x["commit"][:8] not in readme} == set()
-    for change in (
-        _third_view(trained, lambda one: 100 * one.line["metrics"]["kmeans"]["acc"]),
-        _third_view(trained, lambda one: 100 * one.line["metrics"]["gridshift"]["acc"]),
-        *(
-            _third_view(trained, lambda one, by=by: found.get((one.row, one.seed), {}).get(by))
-            for by in ("map", "tree")
-        ),
-    ):
-        assert change in readme
-
-
-def _ends(values):
-    return f"{min(values):.1f} to {max(values):.1f}"
-
-
-def test_sentences_on_mnist_are_of_the_results():
-    """k-means ACC of each row; what is found in the features of CueCo and NCC, and in others.
-
-    Of rows with three seeds.
-    """
-    readme, trained = _words("README.md"), [*real.finished("mnist", registry.stored())]
-    found = [x for x in _stored("real/found.jsonl") if x["set"] == "mnist"]
-    count = collections.Counter(x.row for x in trained)
-    trained = [x for x in trained if count[x.row] > 2]
-    names = {x.row for x in trained}
-    scores = {name: [x.line["metrics"] for x in trained if x.row == name] for name in names}
-    for row, own in scores.items():
-        name = "with NRCC by SGHMC" if row.endswith("SGHMC") else row
-        acc = tables.mean([100 * x["kmeans"]["acc"] for x in own], 1)
-        assert re.search(rf"{acc} \({name}\W", readme), row
-    commits = {x.line["provenance"]["commit"][:8] for x in trained}
-    assert {x for x in commits if x not in readme} == set()
-    rows = {name: [x for x in found if x["row"] == name] for name in names}
-    assert (
-        f"on the map {_ends([np.mean([x['map'] for x in own]) for own in rows.values()])}."
-        in readme
-    )
-
-    cueco = scores.pop("CueCo")
-    assert [x["gridshift"]["n_clusters"] for x in cueco] == [10, 10, 10]
-    acc = tables.mean([100 * x["gridshift"]["acc"] for x in cueco], 1)
-    numbers = [x["gridshift"]["n_clusters"] for own in scores.values() for x in own]
-    others = [np.mean([100 * x["gridshift"]["acc"] for x in own]) for own in scores.values()]
-    said = f"({acc}) and {min(numbers)} to {max(numbers)} in the others ({_ends(others)}), "
-    right = [rows.pop(name) for name in ("NCC", "CueCo")]
-    assert {x["clusters"] for own in right for x in own} == {10}
-    trees = ", ".join(f"{np.mean([x['tree'] for x in own]):.1f}" for own in right)
-    numbers = [x["clusters"] for own in rows.values() for x in own]
-    others = [np.mean([x["tree"] for x in own]) for own in rows.values()]
-    said += (
-        f"`SmoothTree` 10 in NCC's and CueCo's ({trees}) and {min(numbers)} to {max(numbers)} in "
-    )
-    assert f"{said}the others ({_ends(others)})." in readme
-
-
-def test_sentences_on_fashion_mnist_are_of_the_results():
-    readme, trained = _words("README.md"), [*real.finished("fashion", registry.stored())]
-    rows = {}
-    for one in trained:
-        rows.setdefault(one.row, []).append(one.line["metrics"])
-    assert {len(own) for own in rows.values()} == {3}
-    for row, own in rows.items():
-        name = "with NRCC by SGHMC" if row.endswith("SGHMC") else row
-        acc = tables.mean([100 * x["kmeans"]["acc"] for x in own], 1)
-        assert re.search(rf"{acc} \({name}\W", readme), row
-    numbers = [x["gridshift"]["n_clusters"] for own in rows.values() for x in own]
-    accuracies = [np.mean([100 * x["gridshift"]["acc"] for x in own]) for own in rows.values()]
-    said = f"{min(numbers)} to {max(numbers)} clusters of the ten kinds ({_ends(accuracies)})"
-    assert f"GridShift finds {said}" in readme
-    found = [x for x in _stored("real/found.jsonl") if x["set"] == "fashion"]
-    trees = [np.mean([x["tree"] for x in found if x["row"] == row]) for row in rows]
-    numbers = [x["clusters"] for x in found]
-    assert f"`SmoothTree` {min(numbers)} to {max(numbers)} ({_ends(trees)}; " in readme
-    commits = {x.line["provenance"]["commit"][:8] for x in trained}
-    commits |= {x["commit"][:8] for x in found}
-    assert {x for x in commits if x not in readme} == set()
-    pixels = [x for x in _stored("real/pixels.jsonl") if x["set"] == "fashion_test"]
-    on_map = [100 * x["acc"] for x in pixels if x["method"].startswith("DROWCULA")]
-    # What the regularizer does to NMI and ARI on the other two sets.
-    for number in ("mnist", "fashion"):
-        each = {name: [] for name in ("SimCLR", "SimCLR + NRCC, SGHMC")}
-        for one in real.finished(number, registry.stored()):
-            if one.row in each:
-                each[one.row].append(one.line["metrics"]["kmeans"])
-        without, with_it = (
-            [100 * np.mean([x[name] for x in own]) for name in ("nmi", "ari")]
-            for own in each.values()
-        )
-        gaps = np.subtract(with_it, without)
-        said = "{:.1f} and {:.1f} lower on MNIST".format(*-gaps)
-        assert said in readme or number == "fashion"
-        assert number == "mnist" or np.abs(gaps).max() < 0.2
-    assert f"on UMAP's map of the pixels {np.mean(on_map):.1f}" in readme
 
 
 def _runs_of(group, number, name):
@@ -265,21 +126,6 @@ def _runs_of(group, number, name):
 
 def _acc(lines, clusters, scale=1):
     return [scale * line["metrics"][clusters]["acc"] for line in lines]
-
-
-def test_the_table_of_the_sampled_view_is_of_the_results():
-    """A cell of fewer than three seeds is empty; every commit is said."""
-    page = (ROOT / "experiments/README.md").read_text()
-    views = ("SimCLR", *(_rows_of(view)[0] for view in ("augmentation", "noise", "SGHMC")))
-    sets = {"USPS": "usps", "MNIST": "mnist", "Fashion-MNIST": "fashion"}
-    for title, number in sets.items():
-        ((about, row),) = re.findall(rf"^\| {title} \((.*?)\), k given \|(.*)\|$", page, flags=re.M)
-        lines = [_runs_of("real", number, view) for view in views]
-        lines = [own if len(own) > 2 else [] for own in lines]
-        cells = [tables.mean(_acc(own, "kmeans")) if own else "" for own in lines]
-        assert [cell.strip() for cell in row.split("|")] == cells
-        commits = {line["provenance"]["commit"][:8] for own in lines for line in own}
-        assert {commit for commit in commits if commit not in about} == set()
 
 
 def test_trainings_of_earlier_code_are_in_the_log_alone():
@@ -389,22 +235,6 @@ def test_the_table_of_found_numbers_is_of_the_results():
     assert kept in measured
 
 
-def test_how_far_draws_of_photos_separate_methods_is_of_the_results():
-    """Of the ARI of the same 20 draws: mean difference and its standard error."""
-    of_sets = {}
-    for line in _stored("number_of_clusters/results.jsonl"):
-        if line["list"] == "photos, Lite2":
-            of_sets.setdefault(line["method"], {})[line["set"]] = line["ari"]
-    said = []
-    for peer in ("k-means, silhouette", "UMAP + HDBSCAN n/100"):
-        ours = of_sets["SmoothTree"]
-        assert ours.keys() == of_sets[peer].keys()
-        difference = [ari - of_sets[peer][name] for name, ari in ours.items()]
-        error = np.std(difference, ddof=1) / len(difference) ** 0.5
-        said.append(f"{np.mean(difference):.2f} ± {error:.2f}")
-    assert f"the differences are {said[0]} and {said[1]} (standard error)" in _words("README.md")
-
-
 def test_what_is_said_of_many_clusters_is_of_the_results():
     found = {(x["set"], x["method"]): x for x in _stored("number_of_clusters/many.jsonl")}
     measured = _words("experiments/README.md")
@@ -414,20 +244,6 @@ def test_what_is_said_of_many_clusters_is_of_the_results():
         ours, peer = (found[name, method] for method in ("SmoothTree", "EVoC"))
         assert (peer["seconds"] < ours["seconds"]) == (name != "100,000 rows")
         assert peer["ari"] < ours["ari"]
-
-
-def test_what_is_said_of_pixels_is_of_the_results():
-    """Without training: README has it beside what the trainings have."""
-    lines, readme = _stored("real/pixels.jsonl"), _words("README.md")
-    own = {
-        name: [x for x in lines if (x["set"], x["method"][:8]) == (name, "DROWCULA")]
-        for name in ("usps", "mnist_test")
-    }
-    usps = [100 * np.mean([x[score] for x in own["usps"]]) for score in ("acc", "nmi", "ari")]
-    assert "has an ACC of {:.1f}, an NMI of {:.1f} and an ARI of {:.1f}".format(*usps) in readme
-    mnist = 100 * np.mean([x["acc"] for x in own["mnist_test"]])
-    assert f"on USPS, and an ACC of {mnist:.1f} on MNIST's test set (61fba5e4)" in readme
-    assert {x["commit"][:8] for each in own.values() for x in each} == {"61fba5e4"}
 
 
 def _benchmark(name):
