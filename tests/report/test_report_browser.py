@@ -1132,15 +1132,15 @@ def test_lasso_zoom_and_pan(tmp_path):
 
 
 def test_points_at_one_place_are_drawn_side_by_side(tmp_path):
+    said = "found.said = $('map').querySelector('p').textContent;"
     steps = """
-      found.said = $("map").querySelector("p").textContent;
-      found.places = ["003", "005", "009", "020"].map((name) => placeOf(`folder/${name},`, 2));
+      found.places = ["003", "005", "009", "020"].map((name) => placeOf(`folder/${name},`));
     """
     points = np.random.default_rng(2).uniform(size=(68, 2)).astype(np.float32)
-    found = run(tmp_path, labeled(sources=sources(), points=points), steps)
+    found = run(tmp_path, labeled(sources=sources(), points=points), said)
     assert "side by side" not in found["said"]
     points[[5, 9]] = points[3]
-    found = run(tmp_path, labeled(sources=sources(), points=points), steps)
+    found = run(tmp_path, labeled(sources=sources(), points=points), said + steps)
     assert "Several photos at one place are drawn side by side." in found["said"]
     *same, other = np.array(found["places"])
     apart = [np.linalg.norm(one - two) for i, one in enumerate(same) for two in same[:i]]
