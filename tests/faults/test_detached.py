@@ -58,7 +58,7 @@ def _records(folder) -> list[dict]:
 
 def test_half_an_hour_in_miniature(tmp_path):
     toy.file(tmp_path)
-    process = _started(tmp_path, 4000)
+    process = _started(tmp_path, 800)
     end = time.monotonic() + 120
     while len(_records(tmp_path)) < 2:  # The second line has a rate without the compilation.
         assert process.poll() is None, (tmp_path / "log").read_text()
@@ -73,7 +73,7 @@ def test_half_an_hour_in_miniature(tmp_path):
     stage = build.build_run(trainings.read_config(workdir))
     run = stage.training
     (step,) = checkpoint.steps(workdir / "checkpoints")
-    assert 20 <= step < 4000
+    assert 20 <= step < 800
     state = checkpoint.read(workdir / "checkpoints", build.abstract_state(run), step)
     early = stages.embed_all(stage, run.dataset, state)
     assert early["projection"].shape == (64, 8)
@@ -84,10 +84,10 @@ def test_half_an_hour_in_miniature(tmp_path):
     wanted = arrays.normalize_rows(early[stage.config.eval.features])
     np.testing.assert_allclose(found, wanted, atol=1e-4)
 
-    again = _started(tmp_path, 4000)
+    again = _started(tmp_path, 800)
     assert again.wait(240) == 0, (tmp_path / "log").read_text()
     assert f"the training goes on after step {step:,}" in (tmp_path / "log").read_text()
-    assert _records(tmp_path)[-1]["step"] == 4000
+    assert _records(tmp_path)[-1]["step"] == 800
     assert io.read_arrays(workdir / "embedding.npz")["projection"].shape == (64, 8)
     assert not (workdir / "report.html").exists()
     metrics = io.read_json(workdir / "results.json")["metrics"]
