@@ -9,6 +9,7 @@ import ast
 import functools
 import importlib
 import io
+import json
 import pathlib
 import re
 import shlex
@@ -31,7 +32,7 @@ from cluster_jax.training.config import config_json, parse_config
 from experiments import living, peers, registry, run, tables
 from experiments.benchmark import __main__ as benchmark
 from experiments.benchmark import embed as bench_embed
-from experiments.benchmark import evaluation, gridshift, step, topology
+from experiments.benchmark import decode, evaluation, gridshift, step, topology
 from experiments.number_of_clusters import __main__ as numbers
 from experiments.number_of_clusters import generate, many, probabilities
 from experiments.real import __main__ as real
@@ -236,11 +237,17 @@ def package_command(words, patch):
         app.main([command, *rest, *more.get(command, ())])
 
 
+@functools.cache
+def build_once(planned):
+    """The config of a run, as JSON and of one seed; many commands plan the same ones."""
+    return registry.build(registry.Run(*json.loads(planned)))
+
+
 def start_run(rest, patch):
     """Plans the runs of a table, of which it builds every config."""
 
     def planned(flags, found):
-        assert [registry.build(one) for one in run.planned(flags)]
+        assert [build_once(json.dumps(one._replace(seed=0))) for one in run.planned(flags)]
         raise Started
 
     patch.setattr(run, "run_all", planned)
@@ -289,10 +296,12 @@ def start_living(rest, patch):
 
 
 def start_benchmark(rest, patch):
-    """GridShift on few points; of others what is before the first measurement."""
+    """GridShift and decoding of little; of others what is before the first measurement."""
     name, *flags = rest
-    patch.setattr(gridshift, "REPEATS", {500: 1, 1000: 1})
-    patch.setattr(gridshift, "PEER_SIZE", 500)
+    patch.setattr(gridshift, "REPEATS", {50: 1, 100: 1})
+    patch.setattr(gridshift, "PEER_SIZE", 50)
+    for constant, value in {"COUNT": 4, "BATCH": 2, "THREADS": (1, 2), "SMALL_COUNT": 4}.items():
+        patch.setattr(decode, constant, value)
     peer = gridshift.MeanShift
     patch.setattr(gridshift, "MeanShift", lambda **more: peer(**{**more, "n_jobs": 1}))
     patch.setattr(step, "attempt", lambda function, *more: [configured(*more)])
@@ -505,7 +514,7 @@ def test_every_command_runs(kind, made, tmp_path, capsys):
                     patch.syspath_prepend(str(here))
                     patch.setattr(webbrowser, "open", lambda page: True)
                 try:
-                    execute(words, patch)
+                    import os,sys as _s; _a=os.times(); execute(words, patch); _b=os.times(); print('EX %.2f %s' % (_b.user+_b.system+_b.children_user+_b.children_system-_a.user-_a.system-_a.children_user-_a.children_system, ' '.join(words)), file=_s.__stderr__)
                 except BaseException as error:
                     error.add_note(f"{file}: {' '.join(words)}\n{capsys.readouterr().err}")
                     raise
