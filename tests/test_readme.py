@@ -13,6 +13,7 @@ import pytest
 
 from cluster_jax.cli import app, cluster, images, update
 from cluster_jax.core.config import config_names
+from cluster_jax.encoding import encoder
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -73,6 +74,8 @@ def test_photos(tmp_path, monkeypatch, capsys):
             shutil.copy(file, tmp_path / "photos")
         shutil.copy(new, tmp_path / "new-photos")
     monkeypatch.chdir(tmp_path)
+    # The new photos fill a batch as large as those of the fit, whose program takes 5 s to compile.
+    monkeypatch.setattr(encoder, "BATCHES", (64 * jax.device_count(),))
     code, output = _python_and_output("## A folder of photos")
     names = {}
     exec(code, names)
