@@ -16,10 +16,10 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
 # Without optimizations, by the older of the CPU's two compilers of fused operations where XLA has
 # it, in one piece, a step compiles in a quarter of the time. The mathematics is the same.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-# Products of small matrices on one thread: threads of two processes on two cores wait for each other
-# and take the core meanwhile, in a fit of SmoothTree four times as long as they compute.
-for library in ("OPENBLAS", "OMP"):
-    os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+# Products of matrices on one thread: those of two processes on two cores wait for each other, and
+# take the cores meanwhile, in a fit of SmoothTree four times as long as they compute.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # No operation carries the stack of pytest along.
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 

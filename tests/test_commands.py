@@ -31,8 +31,8 @@ from cluster_jax.runs import run as records
 from cluster_jax.training.config import config_json, parse_config
 from experiments import living, peers, registry, run, tables
 from experiments.benchmark import __main__ as benchmark
-from experiments.benchmark import embed as bench_embed
 from experiments.benchmark import decode, evaluation, gridshift, step, topology
+from experiments.benchmark import embed as bench_embed
 from experiments.number_of_clusters import __main__ as numbers
 from experiments.number_of_clusters import generate, many, probabilities
 from experiments.real import __main__ as real
@@ -514,7 +514,7 @@ def test_every_command_runs(kind, made, tmp_path, capsys):
                     patch.syspath_prepend(str(here))
                     patch.setattr(webbrowser, "open", lambda page: True)
                 try:
-                    import os,sys as _s; _a=os.times(); execute(words, patch); _b=os.times(); print('EX %.2f %s' % (_b.user+_b.system+_b.children_user+_b.children_system-_a.user-_a.system-_a.children_user-_a.children_system, ' '.join(words)), file=_s.__stderr__)
+                    execute(words, patch)
                 except BaseException as error:
                     error.add_note(f"{file}: {' '.join(words)}\n{capsys.readouterr().err}")
                     raise
