@@ -1,7 +1,7 @@
 """Corrections of the page of an older state, as corrections of the present one.
 
-Files of one page are all applied. A later file of the same browser is a change of mind: it replaces
-what the earlier one has decided. One of another browser that contradicts it is refused.
+Files of one page are all applied. A later file of the same browser replaces its earlier one, see
+`withdrawn`. One of another browser that contradicts it is refused.
 """
 
 import dataclasses
@@ -14,30 +14,33 @@ from numpy.typing import NDArray
 
 from cluster_jax.core.checks import InputError, short
 from cluster_jax.report import duplicates
-from cluster_jax.runs import changes
 from cluster_jax.runs.corrections import LISTS, OBJECTS, checked_name, checked_row, corrected
 from cluster_jax.runs.run import Run
+from cluster_jax.runs.withdrawn import made_since, rows_now, without_changes_of_mind
 
 MOST_PAGES = 8  # of which a run knows what it has applied
 _NOT_MADE = -2  # the number of a new cluster that has none yet
 
 
-class _Others(NamedTuple):
-    """What files of other browsers or later pages say, of a present state of n rows.
+class _Case(NamedTuple):
+    """Corrections of a page, and the present state that they are to change.
 
     Attributes:
-        rows: bool `[n]`, rows that they move, confirm or take out of their cluster.
-        kept: bool `[n]`, rows that they pick of their copies.
-        names: (cluster, name) of each cluster that they name.
-        held: clusters that they name, divide, call one kind, or into which they merge others.
-        whole: those that they call one kind.
+        shown: the state of the page, of n rows.
+        run: the present state.
+        now: int64 `[n]`, the row of `run` that each row of `shown` is, -1 if it is gone.
+        targets: int `[n]`, where the corrections want each row of `shown`: a cluster, or
+            `_NOT_MADE` for a new one that has no number yet.
+        made: key of a new cluster -> its number, if it has been made since.
+        said: the corrections, see `corrections`.
     """
 
-    rows: NDArray
-    kept: NDArray
-    names: frozenset[tuple[int, str]]
-    held: frozenset[int]
-    whole: frozenset[int]
+    shown: Run
+    run: Run
+    now: NDArray
+    targets: NDArray
+    made: Mapping[str, int]
+    said: Mapping[str, Any]
 
 
 def carried(
@@ -67,51 +70,78 @@ def carried(
         InputError: a correction is invalid in its own state, speaks of a cluster that has other
             rows now, or contradicts a correction that was made since.
     """
-    wanted = corrected(shown, said)
     files = run.pages.get(shown.state, {}).get("files", {})
     if (earlier := files.get(said.get("browser"))) is not None:
         others = [(shown, file) for browser, file in files.items() if browser != said["browser"]]
-        they_say = _said_by([*others, *later], shown, run)
-        run = _without_changes_of_mind(shown, run, earlier, said, they_say)
+        run = without_changes_of_mind(shown, run, earlier, said, [*others, *later])
+    case = _case(shown, run, said)
     fresh = _without(said, files)
     # A row that is right belongs to the cluster on the page, from which it may have moved since.
     rights = {row: checked_row(shown, "right", row) for row in fresh.get("right", [])}
-    labels: dict[str, Any] = {str(row): int(shown.labels[i]) for row, i in rights.items()}
-    labels |= fresh.get("labels", {})
-    now = _rows_now(shown, run)
+    labels = {str(row): int(shown.labels[i]) for row, i in rights.items()} | fresh["labels"]
+    fresh |= {"labels": labels, "right": []}
+    _check(case, fresh)
+    return run, _of_now(case, fresh)
+
+
+def _case(shown: Run, run: Run, said: Mapping[str, Any]) -> _Case:
+    """Returns what corrections of a page want in the present state, see `carried`."""
+    wanted, now = corrected(shown, said), rows_now(shown, run)
     made = dict[str, int]()
     targets = wanted.labels.copy()
     for i, key in enumerate(said.get("new", {})):
-        number = shown.next_label + i
-        rows = now[(wanted.labels == number) & (now >= 0)]
-        if (label := _made(shown, run, rows)) is not None:
+        is_in = wanted.labels == shown.next_label + i
+        if (label := made_since(shown, run, now[is_in & (now >= 0)])) is not None:
             made[key] = label
-        targets[wanted.labels == number] = made.get(key, _NOT_MADE)
-    spoken = {int(key) for key in fresh.get("names", {})}
-    spoken |= {int(each) for pair in fresh.get("merges", []) for each in pair}
-    spoken |= {int(each) for each in fresh["whole"]}
-    spoken |= {int(to) for to in labels.values() if to not in said.get("new", {})}
-    for cluster in sorted(spoken):
-        _check_same_rows(cluster, shown, run, targets, now)
-    rows = [checked_row(shown, "labels", row) for row in (*labels, *fresh.get("wrong", []))]
-    _check_no_contradiction(shown, run, targets, now, rows)
-    _check_no_other_is_kept(shown, run, now, [checked_row(shown, "keep", i) for i in fresh["keep"]])
-    names = _names_since(shown, run, fresh.get("names", {}))
+        targets[is_in] = made.get(key, _NOT_MADE)
+    return _Case(shown, run, now, targets, made, said)
 
+
+def _check(case: _Case, fresh: Mapping[str, Any]) -> None:
+    """Raises an `InputError` if corrections do not fit the present state.
+
+    Args:
+        case: what they want.
+        fresh: those that have not been applied.
+    """
+    spoken = {int(key) for key in fresh["names"]}
+    spoken |= {int(each) for pair in fresh["merges"] for each in pair}
+    spoken |= {int(each) for each in fresh["whole"]}
+    new = case.said.get("new", {})
+    spoken |= {int(to) for to in fresh["labels"].values() if to not in new}
+    for cluster in sorted(spoken):
+        _check_same_rows(case, cluster)
+    decided = (*fresh["labels"], *fresh["wrong"])
+    _check_no_contradiction(case, [checked_row(case.shown, "labels", row) for row in decided])
+    _check_no_other_is_kept(case, [checked_row(case.shown, "keep", row) for row in fresh["keep"]])
+
+
+def _of_now(case: _Case, fresh: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns corrections by the rows of the present state, without those of rows that are gone.
+
+    Args:
+        case: what they want.
+        fresh: those that have not been applied.
+
+    Raises:
+        InputError: a cluster has got another name since.
+    """
+    shown, run, made, said = case.shown, case.run, case.made, case.said
     place = {row: i for i, row in enumerate(run.rows.tolist())}
 
-    def kept(rows: Collection[Any]) -> dict[Any, int]:
-        there = ((row, place.get(int(now[checked_row(shown, "labels", row)]))) for row in rows)
-        return {row: i for row, i in there if i is not None}
+    def there(rows: Collection[Any]) -> dict[Any, int]:
+        found = ((row, place.get(int(case.now[checked_row(shown, "labels", row)]))) for row in rows)
+        return {row: i for row, i in found if i is not None}
 
-    labels = {str(i): made.get(labels[row], labels[row]) for row, i in kept(labels).items()}
+    labels = {str(i): fresh["labels"][row] for row, i in there(fresh["labels"]).items()}
+    labels = {row: made.get(label, label) for row, label in labels.items()}
+    names = _names_since(shown, run, fresh["names"])
     for key, label in made.items():
         if fresh["new"].get(key) is not None:
             names |= _names_since(shown, run, {str(label): said["new"][key]})
     new = {key: name for key, name in said.get("new", {}).items() if key in labels.values()}
-    result = {**fresh, "labels": labels, "names": names, "new": new, "right": []}
-    result |= {key: [*kept(fresh.get(key, [])).values()] for key in ("wrong", "keep")}
-    return run, result
+    result = {**fresh, "labels": labels, "names": names, "new": new}
+    return result | {key: [*there(fresh[key]).values()] for key in ("wrong", "keep")}
 
 
 def check_is_last(run: Run, said: Mapping[str, Any], file: epath.PathLike) -> None:
@@ -131,129 +161,6 @@ def check_is_last(run: Run, said: Mapping[str, Any], file: epath.PathLike) -> No
             "one, which would take back what the last one says, and that is applied: to go back, "
             f"take the last one back first by `cluster-jax update --workdir={run.workdir} --undo`"
         )
-
-
-def _said_by(others: Collection[tuple[Run, Mapping[str, Any]]], shown: Run, run: Run) -> _Others:
-    """Returns what files say, by the rows and clusters of the present state.
-
-    Args:
-        others: each file, after the state of its page.
-        shown: the state of the page whose file is applied. What a page has shown as decided is not
-            decided by its files.
-        run: the present state.
-    """
-    rows, kept = np.zeros((2, len(run.columns)), bool)
-    names, held, whole = set[tuple[int, str]](), set[int](), set[int]()
-    for state, file in others:
-        done, now = corrected(state, file), _rows_now(state, run)
-        moved = [*file.get("labels", {}), *file.get("wrong", []), *file.get("right", [])]
-        spoken = np.array([checked_row(state, "labels", row) for row in moved], int)
-        if state is shown:
-            spoken = spoken[~shown.columns["decided"][spoken]]
-        picked = np.array([checked_row(state, "keep", row) for row in file.get("keep", [])], int)
-        for is_said, places in ((rows, now[spoken]), (kept, now[picked])):
-            is_said[places[places >= 0]] = True
-        own = {(int(key), checked_name(name)) for key, name in file.get("names", {}).items()}
-        ones = {int(each) for each in file.get("whole", [])}
-        names |= own
-        whole |= ones
-        # The numbers of new clusters of a page may be those of others in the run.
-        held |= (done.held - state.held) - {*range(state.next_label, done.next_label)}
-        held |= ones.union(key for key, _ in own)
-        held |= {int(into) for _, into in file.get("merges", [])}
-    return _Others(rows, kept, frozenset(names), frozenset(held), frozenset(whole))
-
-
-def _without_changes_of_mind(
-    shown: Run,
-    run: Run,
-    earlier: Mapping[str, Any],
-    said: Mapping[str, Any],
-    others: _Others,
-) -> Run:
-    """Returns a run without those corrections of a file that a later one of its browser changes.
-
-    Rows are where the page has shown them, clusters have the names that it has shown, and of copies
-    that one is kept that it has shown as kept, if the earlier file has moved, named or picked them,
-    nobody else has done so or changed it since, and the later one wants otherwise.
-
-    Args:
-        shown: the state of the page.
-        run: the present state.
-        earlier: the last corrections of the browser that were applied.
-        said: its corrections of now.
-        others: what other files say that were applied.
-    """
-    before, wanted = corrected(shown, earlier), corrected(shown, said)
-    now = _rows_now(shown, run)
-    is_mine = (now >= 0) & ~others.rows[now]
-    is_changed = _targets(before, shown, earlier) != _targets(wanted, shown, said)
-    is_changed |= before.columns["decided"] & ~wanted.columns["decided"]
-    columns, named = run.columns.copy(), dict(run.named)
-    names = dict[int, tuple[str | None, str | None]]()  # of clusters: earlier, and now
-    for label in np.unique(before.labels).tolist():
-        rows = np.flatnonzero((before.labels == label) & is_mine)
-        there: int | None = label
-        if label >= shown.next_label:
-            key = [*earlier["new"]][label - shown.next_label]
-            there = _made(shown, run, now[rows])
-            if there is not None:
-                names[there] = (before.named.get(label), said.get("new", {}).get(key))
-        rows = rows[is_changed[rows]]
-        rows = rows[run.labels[now[rows]] == there]
-        for name in ("label", "decided"):
-            columns[name][now[rows]] = shown.columns[name][rows]
-    for label in range(shown.next_label):
-        names[label] = (before.named.get(label), wanted.named.get(label))
-    for label, (mine, other) in names.items():
-        is_changed_name = mine is not None and mine != other and (label, mine) not in others.names
-        if is_changed_name and mine == run.named.get(label):
-            named.pop(label)
-            named |= {label: shown.named[label]} if label in shown.named else {}
-    whole = run.whole - (before.whole - wanted.whole - shown.whole - others.whole)
-    # A cluster is held as long as it has a name, or another file speaks of it. The numbers of new
-    # clusters of the page may be those of others in the run.
-    lost = before.held - wanted.held - shown.held - {*range(shown.next_label, before.next_label)}
-    held = (run.held - (lost - others.held)) | run.held.intersection(named)
-    is_picked = before.columns["kept"] & ~shown.columns["kept"] & ~wanted.columns["kept"]
-    is_picked &= ~others.kept[now]
-    run = dataclasses.replace(run, columns=columns, named=named, whole=whole, held=held)
-    return _without_picks(shown, run, np.flatnonzero(is_picked & (now >= 0)))
-
-
-def _without_picks(shown: Run, run: Run, rows: NDArray) -> Run:
-    """Returns a run in which of some copies those are kept that an earlier state has kept.
-
-    Args:
-        shown: the earlier state.
-        run: the present state.
-        rows: int `[l]`, rows of `shown` that a person has picked since, and that are there.
-    """
-    now = _rows_now(shown, run)
-    rows = rows[run.columns["kept"][now[rows]]]
-    if not len(rows) or shown.duplicates is None or run.duplicates is None:
-        return run
-    before = duplicates.originals(shown.duplicates, len(shown.columns))[rows]
-    before = before[now[before] >= 0]
-    columns = run.columns.copy()
-    columns["kept"][now[rows]] = False
-    columns["kept"][now[before]] = shown.columns["kept"][before]
-    repeated = duplicates.with_picked(run.duplicates, now[before].tolist())
-    return dataclasses.replace(run, columns=columns, duplicates=repeated)
-
-
-def _targets(wanted: Run, shown: Run, said: Mapping[str, Any]) -> NDArray:
-    """Returns where corrections want each row, object `[n]`: a cluster, or the key of a new one.
-
-    Args:
-        wanted: `shown` with the corrections.
-        shown: the state that they are about.
-        said: the corrections, see `corrections`.
-    """
-    targets = wanted.labels.astype(object)
-    for i, key in enumerate(said.get("new", {})):
-        targets[wanted.labels == shown.next_label + i] = key
-    return targets
 
 
 def _without(said: Mapping[str, Any], files: Mapping[str, Any]) -> dict[str, Any]:
@@ -300,24 +207,9 @@ def with_applied(run: Run, shown: Run, said: Mapping[str, Any]) -> Run:
     return dataclasses.replace(run, pages=pages)
 
 
-def _rows_now(shown: Run, run: Run) -> NDArray:
-    """Returns the row of `run` that each row of `shown` is, int64 `[n]`, -1 if it is gone."""
-    now = changes.matched(run, shown)
-    if run.is_of_images:  # Another photo under an old name is another photo.
-        now[(now >= 0) & (run.columns["since"][now] > shown.updates)] = -1
-    return now
-
-
-def _check_same_rows(cluster: int, shown: Run, run: Run, targets: NDArray, now: NDArray) -> None:
-    """Raises an `InputError` if a cluster has other rows now than on the page, see `carried`.
-
-    Args:
-        cluster: its number.
-        shown: the state of the page, of n rows.
-        run: the present state.
-        targets: int `[n]`, where the corrections want each row of `shown`.
-        now: int `[n]`, the row of `run` that each row of `shown` is, -1 if it is gone.
-    """
+def _check_same_rows(case: _Case, cluster: int) -> None:
+    """Raises an `InputError` if a cluster has other rows now than on the page, see `carried`."""
+    shown, run, now, targets, *_ = case
     there = now >= 0
     own = (shown.labels == cluster) & there
     core = own & (targets == cluster)
@@ -335,18 +227,14 @@ def _check_same_rows(cluster: int, shown: Run, run: Run, targets: NDArray, now: 
         )
 
 
-def _check_no_contradiction(
-    shown: Run, run: Run, targets: NDArray, now: NDArray, rows: Collection[int]
-) -> None:
+def _check_no_contradiction(case: _Case, rows: Collection[int]) -> None:
     """Raises an `InputError` if a person has decided otherwise since about one of these rows.
 
     Args:
-        shown: see `_check_same_rows`, like `run`, `targets` and `now`.
-        run: the present state.
-        targets: int `[n]`.
-        now: int `[n]`.
-        rows: rows of `shown` that the corrections decide about.
+        case: what the corrections want.
+        rows: rows of `case.shown` about which they decide.
     """
+    shown, run, now, targets, *_ = case
     for row in rows:
         i = int(now[row])
         if i < 0 or not run.columns["decided"][i] or run.labels[i] == targets[row]:
@@ -363,15 +251,14 @@ def _check_no_contradiction(
         )
 
 
-def _check_no_other_is_kept(shown: Run, run: Run, now: NDArray, rows: Collection[int]) -> None:
+def _check_no_other_is_kept(case: _Case, rows: Collection[int]) -> None:
     """Raises an `InputError` if a person has picked another copy since to be kept.
 
     Args:
-        shown: see `_check_same_rows`, like `run` and `now`.
-        run: the present state.
-        now: int `[n]`.
-        rows: rows of `shown` that the corrections pick.
+        case: what the corrections want.
+        rows: rows of `case.shown` that they pick.
     """
+    shown, run, now, *_ = case
     groups = duplicates.groups_of(run.duplicates, len(run.columns))
     is_since = run.columns["kept"].copy()
     is_since[now[shown.columns["kept"] & (now >= 0)]] = False
@@ -397,16 +284,3 @@ def _names_since(shown: Run, run: Run, names: Mapping[str, str]) -> dict[str, st
                 f"called {short(repr(earlier))}: open the page of {run.workdir} anew"
             )
     return dict(names)
-
-
-def _made(shown: Run, run: Run, rows: NDArray) -> int | None:
-    """Returns the one cluster, made since, to which a person has moved some of these rows, or None.
-
-    Args:
-        shown: the earlier state.
-        run: the later state.
-        rows: int `[l]`, rows of `run`.
-    """
-    labels = run.labels[rows[run.columns["decided"][rows]]]
-    labels = np.unique(labels[labels >= shown.next_label])
-    return int(labels[0]) if len(labels) == 1 else None
