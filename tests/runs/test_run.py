@@ -33,9 +33,10 @@ pytestmark = pytest.mark.usefixtures("two_devices", "traced_once", "compiled_onc
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, two_devices, traced_once, compiled_once):
-    """A finished run: its config, workdir and results."""
+    """A finished run with all that a state can have: its config, workdir and results."""
     folder = tmp_path_factory.mktemp("finished")
     config = toy.config(toy.file(folder), network=toy.CONVOLUTIONS, nrcc={"weight": 0.5})
+    toy.byol(config)
     return config, folder / "run", pipeline.run_pipeline(config, folder / "run", "toy")
 
 
@@ -175,11 +176,9 @@ def test_images_in_hand(finished, monkeypatch):
         pipeline.run_pipeline(config, workdir, "toy", other)
 
 
-def test_resume_is_bit_exact(tmp_path, monkeypatch):
+def test_resume_is_bit_exact(finished, tmp_path, monkeypatch):
     """Stopped in the middle and run again: the same state as in one go, and the same log."""
-    config = toy.config(toy.file(tmp_path), network=toy.CONVOLUTIONS)
-    toy.byol(config)
-    pipeline.run_pipeline(config, tmp_path / "whole")
+    config, whole, results = finished
 
     def killed(number, step, *values):
         if number == 4:
@@ -191,13 +190,12 @@ def test_resume_is_bit_exact(tmp_path, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             pipeline.run_pipeline(config, tmp_path / "parts")
     assert not (tmp_path / "parts" / "results.json").exists()
-    pipeline.run_pipeline(config, tmp_path / "parts")
-    whole, parts = (_final(config, tmp_path / name) for name in ("whole", "parts"))
-    assert whole.step == 4
-    toy.assert_same(whole, parts)
-    losses = [
-        [r["loss"] for r in progress.read_log(tmp_path / name)] for name in ("whole", "parts")
-    ]
+    again = pipeline.run_pipeline(config, tmp_path / "parts")
+    assert again["metrics"] == results["metrics"]
+    one, other = (_final(config, workdir) for workdir in (whole, tmp_path / "parts"))
+    assert one.step == 4
+    toy.assert_same(one, other)
+    losses = [[r["loss"] for r in progress.read_log(w)] for w in (whole, tmp_path / "parts")]
     assert losses[0] == losses[1]
 
 
@@ -247,13 +245,13 @@ def test_streamed_equals_resident(tmp_path):
 def test_without_labels(tmp_path):
     pixels, _ = toy.images()
     np.savez(tmp_path / "bare.npz", images=pixels)
-    config = toy.config(tmp_path / "bare.npz", network=toy.CONVOLUTIONS)
+    config = toy.config(tmp_path / "bare.npz")
     results = pipeline.run_pipeline(config, tmp_path / "run")
     metrics = results["metrics"]
     assert metrics["gridshift"]["acc"] is metrics["kmeans"]["nmi"] is None
     assert metrics["knn"] == {"5": None}
     assert metrics["linear_probe"] is None
-    assert metrics["kmeans"]["n_clusters"] == metrics["gridshift"]["n_clusters"]
+    assert metrics["kmeans"]["n_clusters"] == metrics["gridshift"]["n_large"]
     assert results["provenance"]["labels_used_for"] == []
 
 
