@@ -177,11 +177,7 @@ def _numbered(
     found = clustering.cluster_labels if clustering.all_labels is None else clustering.all_labels
     decided = after.columns["decided"]
     if not n_old:
-        state = stable_ids.start(found)
-        next_id = after.next_label + state.next_id
-        ids = np.where(state.ids == NO_CLUSTER, NO_CLUSTER, state.ids + after.next_label)
-        state = state._replace(ids=ids, next_id=next_id, updates=after.updates + 1)
-        return state, after.held, decided
+        return _first(after, found), after.held, decided
     labels, follows = _with_copies(after, rows, n_old, step.originals)
     known = stable_ids.State(
         labels[rows],
@@ -191,19 +187,45 @@ def _numbered(
         after.updates,
     )
     is_fixed = (decided | follows | np.isin(labels, list(after.held)))[rows]
+    if step.numbers == "refit":
+        return stable_ids.refit(known, found, is_fixed), after.held, decided
     if step.numbers == "kept" and clustering.tree is not None:
         n_known = int(np.searchsorted(rows, n_old))
         return _kept(known, n_known, x, clustering.tree, is_fixed, step), after.held, decided
-    if step.numbers == "refit":
-        return stable_ids.refit(known, found, is_fixed), after.held, decided
-    state = stable_ids.refit(known, found)
+    return _other(after, rows, stable_ids.refit(known, found), labels, decided | follows)
+
+
+def _first(after: Run, found: NDArray) -> stable_ids.State:
+    """Returns the clusters int `[m]` of a first state; no number is one that the run has used."""
+    state = stable_ids.start(found)
+    return state._replace(
+        ids=np.where(state.ids == NO_CLUSTER, NO_CLUSTER, state.ids + after.next_label),
+        next_id=after.next_label + state.next_id,
+        updates=after.updates + 1,
+    )
+
+
+def _other(
+    after: Run, rows: NDArray, state: stable_ids.State, labels: NDArray, is_decided: NDArray
+) -> tuple[stable_ids.State, frozenset[int], NDArray]:
+    """Returns what `_numbered` does for another number of clusters.
+
+    A cluster that was there before the number was changed gets its number back.
+
+    Args:
+        after: see `next_state`.
+        rows: int `[m]`, ascending, the rows that were clustered.
+        state: the clusters that are found in them, by the numbers of those that are the same.
+        labels: int `[n]`, the clusters of all rows before.
+        is_decided: bool `[n]`, rows that a person has decided about, and their copies.
+    """
     earlier = after.columns["earlier"][rows]
-    state = state._replace(ids=_returned(state.ids, earlier, after.next_label))
-    alive = np.unique(state.ids)
-    stays = (decided | follows) & ((labels == NO_CLUSTER) | np.isin(labels, alive))
-    ids = np.where(stays[rows], labels[rows], state.ids)
-    held = after.held.union(after.named).intersection(alive.tolist())
-    return state._replace(ids=ids), held, decided & stays
+    ids = _returned(state.ids, earlier, after.next_label)
+    alive = np.unique(ids).tolist()
+    stays = is_decided & ((labels == NO_CLUSTER) | np.isin(labels, alive))
+    held = after.held.union(after.named).intersection(alive)
+    ids = np.where(stays[rows], labels[rows], ids)
+    return state._replace(ids=ids), held, after.columns["decided"] & stays
 
 
 def _with_copies(
