@@ -81,27 +81,17 @@ def find(
     given_up = [str(config_paths.normalized(name)) for name in gone]
     own = _without(str(config.data.dir), given_up, run)
     folders = _folders(own, more)
-    present = [name for name in folders if _can_be_read(name)]
-    if not present:
-        raise InputError(
-            f"PHOTOS must be given, because {image_files.shown(chr(10).join(own or gone))} is not "
-            "there or cannot be read; got none: name the folder in which the photos are now"
-        )
-    if len(present) > 1 and any(name.endswith(".zip") for name in present):
-        raise InputError(f"PHOTOS must be left out for a run of a .zip; got {present[-1]}")
-    place = "\n".join(present)
     globs = tuple(dict.fromkeys([*config.data.exclude, *exclude]))
+    place = "\n".join(_readable(folders, own or gone))
     # Labels are for scores alone: a photo without one is a photo, see `labels_of`.
     data = dataclasses.replace(config.data, dir=place, cache_mb=0.0, exclude=globs, labels=None)
     with checks.named({"data.dir": "PHOTOS"}):
-        dataset = datasets.load(data, known=run.facts)
-    dataset = images.with_channels(dataset, 3)
+        dataset = images.with_channels(datasets.load(data, known=run.facts), 3)
     assert dataset.facts is not None
-    assert dataset.sources is not None
     facts = dataset.facts(np.arange(dataset.size))
-    is_read = facts["file"].any(axis=1)
     root = image_files.root(place)
-    paths = [os.path.abspath(root / name) for name in dataset.sources]
+    paths = [os.path.abspath(root / name) for name in dataset.sources or ()]
+    is_read = facts["file"].any(axis=1)
     closed = {os.path.abspath(root / name) for name, _ in dataset.skipped}
     closed |= {paths[row] for row in np.flatnonzero(~is_read).tolist()}
     rows = np.flatnonzero(is_read)
@@ -111,23 +101,48 @@ def find(
         for name in own
         if not os.path.isfile(name) and not any(is_at(path, name) for path in paths)
     ]
-    values = {**config.values, "data": {**config.values["data"], "exclude": list(globs)}}
-    values["data"]["dir"] = "\n".join(folders)
-    now = parse_config(values, config.name)
-    assert isinstance(now, PhotosConfig)
-    inputs = Inputs(now, images.select(dataset, rows), None)
+    inputs = Inputs(_with_place(config, folders, globs), images.select(dataset, rows), None)
     return Present(
         inputs, tuple(paths), facts[rows], frozenset(closed), tuple(missing), tuple(given_up)
     )
 
 
-def without_folders(config: PhotosConfig, names: Sequence[str]) -> PhotosConfig:
-    """Returns a config without these folders, in which no photo of the run is any longer."""
-    folders = [name for name in str(config.data.dir).split("\n") if name not in names]
-    values = {**config.values, "data": {**config.values["data"], "dir": "\n".join(folders)}}
-    now = parse_config(values, config.name)
+def _readable(folders: Sequence[str], asked: Sequence[str]) -> list[str]:
+    """Lists the folders and files that can be read now.
+
+    Args:
+        folders: all folders and files.
+        asked: those of the run, for the message.
+
+    Raises:
+        InputError: none can be read, or a `.zip` is not the only one.
+    """
+    present = [name for name in folders if _can_be_read(name)]
+    if not present:
+        raise InputError(
+            f"PHOTOS must be given, because {image_files.shown(chr(10).join(asked))} is not there "
+            "or cannot be read; got none: name the folder in which the photos are now"
+        )
+    if len(present) > 1 and any(name.endswith(".zip") for name in present):
+        raise InputError(f"PHOTOS must be left out for a run of a .zip; got {present[-1]}")
+    return present
+
+
+def _with_place(
+    config: PhotosConfig, folders: Sequence[str], globs: Sequence[str] | None = None
+) -> PhotosConfig:
+    """Returns a config with other folders, and perhaps with other files that are left out."""
+    data = {**config.values["data"], "dir": "\n".join(folders)}
+    data |= {} if globs is None else {"exclude": list(globs)}
+    now = parse_config({**config.values, "data": data}, config.name)
     assert isinstance(now, PhotosConfig)
     return now
+
+
+def without_folders(config: PhotosConfig, names: Sequence[str]) -> PhotosConfig:
+    """Returns a config without these folders, in which no photo of the run is any longer."""
+    folders = str(config.data.dir).split("\n")
+    return _with_place(config, [name for name in folders if name not in names])
 
 
 def _without(own: str, given_up: Sequence[str], run: Run) -> list[str]:
