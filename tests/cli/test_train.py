@@ -29,6 +29,7 @@ TINY = (
 def test_an_array_file_from_the_shell(tmp_path, monkeypatch, capsys):
     data = toy.file(tmp_path)
     flags = (*TINY, "--config.data.name=arrays", f"--config.data.dir={data}")
+    flags += ("--config.network.name=mlp",)
     process = jobs.start("train", *flags, cwd=tmp_path)
     said, error = process.communicate()
     assert process.returncode == 0, error
