@@ -16,7 +16,8 @@ def state():
         jax.config.values.copy(), os.getcwd(), os.umask(0o22),
     )
 
-import numpy as np, scipy.stats, sklearn.cluster, umap  # They set filters.
+# They set filters, and the last one a variable of the environment.
+import numpy as np, scipy.stats, sklearn.cluster, umap, tensorboardX
 before = state()
 import cluster_jax
 from cluster_jax import ImageClusterer, SmoothTree

@@ -37,7 +37,7 @@ def file(tmp_path, monkeypatch):
 def test_it_trains_and_predicts(file, tmp_path, capsys):
     small = {
         "data.limit": 200, "train.duration": "2 steps", "train.batch_size": 16,
-        "optimizer.warmup": "1 step", "network.width": 4, "nrcc.weight": 0.0,
+        "optimizer.warmup": "1 step", "network.name": "mlp", "nrcc.weight": 0.0,
         "eval.reduce": "pca", "eval.linear_probe.epochs": 2, "method.t": 3.0,
     }  # fmt: skip
     flags = [f"--config.{key}={value}" for key, value in small.items()]
