@@ -53,8 +53,7 @@ mnist_test.npz and fashion_test.npz, each of `images` and `labels`; clothes are 
 `dataset-fashion-mnist`, the others where their authors put them. The network is narrower, for speed
 ([tables.yaml](tables.yaml) has each). The columns `clusters` and `their-ACC` are what GridShift
 finds on UMAP's map of the features, without the number. What has not been run has no figure:
-SimCLR, with and without NRCC, has five seeds on USPS; the terms of NCC and CueCo have one there,
-noise and an augmentation on MNIST."""
+SimCLR, with and without NRCC, has five seeds on USPS; the terms of NCC and CueCo have one there."""
 FOUND = """## Other clusters of the same features
 
 ACC in percent, mean ± standard deviation over the seeds; all numbers that were found."""
