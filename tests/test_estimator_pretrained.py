@@ -22,6 +22,7 @@ from cluster_jax.core import logs
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
 from cluster_jax.data.decode import Resize, decode
+from cluster_jax.encoding import encoder
 from cluster_jax.nets import network
 from cluster_jax.nets.config import NetworkConfig
 from cluster_jax.runs import begin, claims, store
@@ -218,14 +219,24 @@ def test_weights_from_a_file(gray, tmp_path, monkeypatch):
 
     The path is relative to the folder in which the run was made, and not to that of later commands.
     """
+    rng = np.random.default_rng(5)
+
+    def drawn(leaf):
+        """Small kernels; scales, offsets and statistics of about one."""
+        x = rng.normal(size=leaf.shape) / np.sqrt(leaf.size / leaf.shape[-1])
+        return np.float32(x if len(leaf.shape) > 1 else 1 + abs(x) / 9)
+
     safetensors = pytest.importorskip("safetensors.numpy")
     net = network.make(NetworkConfig("resnet18", 64, "imagenet"))
-    params, stats = net.init(jax.random.key(5), np.zeros((1, 32, 32, 3), np.float32))
+    shapes = jax.eval_shape(net.init, jax.random.key(5), np.zeros((1, 32, 32, 3), np.float32))
+    params, stats = jax.tree.map(drawn, shapes)
     tensors = test_safetensors.written("resnet18", params["backbone"], stats["backbone"])
     safetensors.save_file(
         jax.tree.map(np.ascontiguousarray, tensors), tmp_path / "resnet18.safetensors"
     )
     monkeypatch.chdir(tmp_path)
+    # New images go through the program of the first ones, which takes seconds to compile.
+    monkeypatch.setattr(encoder, "BATCHES", (PCA["eval.batch_size"] * jax.device_count(),))
     overrides = {"encoder": "resnet18.safetensors"}
     fitted = small(overrides, workdir=tmp_path / "run").fit(gray)
     assert "resnet18.safetensors" in fitted.results_["provenance"]["pretrained"]
@@ -235,6 +246,7 @@ def test_weights_from_a_file(gray, tmp_path, monkeypatch):
     rows = fitted.transform(gray)
     np.testing.assert_array_equal(rows, load(tmp_path / "run").transform(gray))
     np.testing.assert_allclose(rows, fitted._run.features, atol=1e-5)
+    assert rows.std(axis=0).max() > 0.01
     # New images go through the network of the run or none.
     changed = jax.tree.map(lambda x: np.ascontiguousarray(2 * np.asarray(x)), tensors)
     safetensors.save_file(changed, tmp_path / "resnet18.safetensors")
