@@ -194,7 +194,7 @@ def made(tmp_path_factory, one_device, shallow_lite):
         files.write_json(folder / "corrections.json", said)
         cluster.main(["--features=x.npy", "--workdir=rows"])
         update.main(["--workdir=rows", "--features=new.npy", "--add"])
-        embed.main(["--config=images", "--config.data.dir=photos", "--out=SHARED/features"])
+        embed.main(["--config=images", "--config.data.dir=photos", "--out=SHARED/features", *QUICK])
     return folder
 
 
@@ -232,9 +232,9 @@ def package_command(words, patch):
         with pytest.raises(Started):
             app.main([command, *rest])
     else:
-        # Maps that need no UMAP, which takes seconds to compile.
-        more = {"images": QUICK, "cluster": ("--reduce=pca",) if "mixture" in str(rest) else ()}
-        app.main([command, *rest, *more.get(command, ())])
+        # Small photos, and maps that need no UMAP, which takes seconds to compile.
+        more = {"cluster": ("--reduce=pca",) if "mixture" in str(rest) else ()}
+        app.main([command, *rest, *more.get(command, QUICK)])
 
 
 @functools.cache
