@@ -38,16 +38,16 @@ from cluster_jax.training import state as states
 # Modules that take longest, in this order: the first to start, so that of two processes none waits
 # for the other's last module.
 LONGEST = (
-    "test_configs_run", "test_commands", "test_run", "test_report_browser", "test_reference_step",
-    "test_embedder",
-    "test_tutorials", "test_table", "test_processes", "test_configs", "test_buckets",
-    "test_contract", "test_network", "test_reduce", "test_feature_runs",
-    "test_estimator_pretrained", "test_stages", "test_signals", "test_sghmc", "test_readme",
-    "test_train", "test_images", "test_updates", "test_states", "test_kmeans", "test_estimators",
-    "test_estimator_levels", "test_outside", "test_evening", "test_frozen", "test_ncl",
-    "test_backbones", "test_norm", "test_experiments", "test_doctest", "test_pretrained",
-    "test_vit", "test_gridshift", "test_smooth_tree", "test_damage", "test_hmc", "test_watch",
-    "test_remat", "test_process",
+    "test_run", "test_update", "test_report_browser", "test_states", "test_reference_step",
+    "test_commands", "test_table", "test_honest", "test_stages", "test_tutorials", "test_configs",
+    "test_embedder", "test_feature_runs", "test_contract", "test_readme", "test_detached",
+    "test_verdict", "test_configs_run", "test_processes", "test_own_parts", "test_images",
+    "test_estimator_pretrained", "test_buckets", "test_network", "test_stable_ids", "test_real",
+    "test_predict", "test_reduce", "test_signals", "test_sghmc", "test_train", "test_updates",
+    "test_kmeans", "test_estimators", "test_estimator_levels", "test_outside", "test_evening",
+    "test_frozen", "test_ncl", "test_backbones", "test_norm", "test_experiments", "test_doctest",
+    "test_pretrained", "test_vit", "test_gridshift", "test_smooth_tree", "test_damage", "test_hmc",
+    "test_watch", "test_remat", "test_process",
 )  # fmt: skip
 
 # No test has a limit of time: on a busy machine it would fail by chance.
