@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import pathlib
 import tempfile
 import time
@@ -53,8 +54,11 @@ class Log:
     """
 
     def __init__(self, workdir: epath.PathLike, *, step: int, records: Sequence[Mapping]):
+        before = set(os.environ)
         from tensorboardX import SummaryWriter
 
+        for name in os.environ.keys() - before:  # The import sets one, which would stay.
+            del os.environ[name]
         self._workdir = epath.Path(workdir)
         self._since = time.monotonic()
         self._here = tempfile.TemporaryDirectory() if buckets.is_in_bucket(workdir) else None
