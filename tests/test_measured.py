@@ -177,6 +177,7 @@ def test_sentences_are_of_the_results():
     readme = _words("README.md")
     said = [*third_view(), share(), *jumps(), *others(), *pixels()]
     assert [words for words in said if words not in readme] == []
+    assert f"jumps by up to {jumps()[0]} from" in _words("experiments/real/tables.md")
     lines = [x for number in SETS for own in found(number).values() for x in own.values()]
     lines += [x for x in _stored("pixels.jsonl") if x["method"][:8] in ("DROWCULA", "SmoothTr")]
     assert {x["commit"][:8] for x in lines if x["commit"][:8] not in readme} == set()

@@ -251,12 +251,14 @@ def with_truth(run: Run) -> Run:
     """Returns a run of photos with the true labels that its config names, see `sources.labels_of`.
 
     A photo that has a label keeps it.
+
+    Raises:
+        InputError: the run has no labels yet, and their file cannot be used.
     """
     names = run.names or ()
-    known = np.full(len(names), -1, np.int32) if run.truth is None else run.truth
     config = parse_config(run.config)
     assert isinstance(config, PhotosConfig)
-    truth, titles = sources.labels_of(config, names, known, run.label_names or ())
+    truth, titles = sources.labels_of(config, names, run.truth, run.label_names or ())
     return dataclasses.replace(run, truth=truth, label_names=titles)
 
 

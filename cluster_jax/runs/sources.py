@@ -195,26 +195,33 @@ def _can_be_read(path: str) -> bool:
 
 
 def labels_of(
-    config: PhotosConfig, names: Sequence[str], known: NDArray, label_names: Sequence[str]
+    config: PhotosConfig, names: Sequence[str], known: NDArray | None, label_names: Sequence[str]
 ) -> tuple[NDArray | None, tuple[str, ...] | None]:
     """Returns the true label of each photo of a run, and the names of all labels.
 
     They are for scores alone. A photo for which none is known has -1. One that has a label keeps
     it, unless a `.csv` names another one: it is read anew, and need not have all photos. Any other
-    file has the labels in the order of the photos of then. A file that cannot be read is told.
+    file has the labels in the order of the photos of then. A file that cannot be read is told, and
+    the labels before stay.
 
     Args:
         config: the config of now.
         names: paths of the n photos, relative to the folder of the config.
-        known: int32 `[n]`, the labels before, numbers in `label_names`; -1 for unknown ones.
+        known: int32 `[n]`, the labels before, numbers in `label_names`; -1 for unknown ones. None:
+            the labels are asked for now.
         label_names: the names of the labels before.
 
     Returns:
         int32 `[n]` and the names; None and None for a run without labels.
+
+    Raises:
+        InputError: `known` is None, and the file cannot be used.
     """
     source = config.data.labels
     if source is None:
         return None, None
+    is_new = known is None
+    known = np.full(len(names), -1, np.int32) if known is None else known
     if source != "folders":
         is_listed = not source.lower().endswith(".csv")
         if is_listed and (known >= 0).any():
@@ -222,6 +229,8 @@ def labels_of(
         try:
             table = tables.read_labels(source, len(names), names, partial=True)
         except (InputError, OSError) as error:
+            if is_new:
+                raise
             say(f"the labels cannot be read, and those of before stay: {error}")
             return known, tuple(label_names)
         return _with_known(table, known, label_names)

@@ -212,6 +212,18 @@ def test_labels_of_a_table_are_those_that_it_names(run, capsys):
     assert labels() == dict.fromkeys(wanted) | dict.fromkeys(names[1:], "v")
 
 
+@pytest.mark.parametrize("content", [None, "here/a/00.png,x,y\n"])
+def test_labels_that_are_asked_for_and_cannot_be_read_are_refused(run, refused, content):
+    """Those of before would be lost for nothing."""
+    before = records.read(run)
+    if content is not None:
+        pathlib.Path("bad.csv").write_text(content)
+    made = ["here/a", "here/b", "one.png", "--workdir=run", *QUICK, "--labels=bad.csv"]
+    assert "bad.csv" in refused(images.main, *made)
+    after = records.read(run)
+    assert (after.number, after.label_names) == (before.number, before.label_names)
+
+
 @pytest.mark.parametrize(
     ("first", "more", "labels"),
     [
