@@ -185,13 +185,14 @@ def _cluster_again(
         difference: see `_difference`.
         report: whether to write the page.
     """
-    say(difference)
+    started = time.perf_counter()
     with workdirs.locked(workdir):
-        run = records.read(workdir)
+        before = records.read(workdir)
         if dataset is not None:
-            _check_images(run, dataset)
-        before = run
-        run = update.cluster_again(before, config, with_report=report)
+            _check_images(before, dataset)
+        asked = update.asked_again(before, config)
+        say(difference)
+        run = update.cluster_again(before, asked, started, with_report=report)
     if said := changes.lost(before, run):
         say(said)
     say(summary.run_table(run.results))
@@ -227,7 +228,7 @@ def _difference(config: AnyConfig, finished: Mapping[str, Any], workdir: epath.P
     Raises:
         InputError: the module of `eval.method` cannot be imported.
     """
-    # Labels stay if none are named, see `update.cluster_again`.
+    # Labels stay if none are named, see `update.asked_again`.
     labels = config.data.labels or finished["config"]["data"]["labels"]
     data = {**finished["config"]["data"], "labels": labels}
     wanted = {**finished["config"], "data": data}

@@ -164,43 +164,51 @@ def with_number(workdir: epath.PathLike, n_clusters: int, *, with_report: bool =
         if before.is_of_images:
             values = photos.config_of(before).values
             values = {**values, "eval": {**values["eval"], "n_clusters": n_clusters}}
-            run = cluster_again(before, parse_config(values), with_report=with_report)
+            after = asked_again(before, parse_config(values))
         else:
             embeddings.options_of(before)
             after = dataclasses.replace(before, config={**before.config, "n_clusters": n_clusters})
-            run = _next(before, _same_rows(after), "other", started, with_report=with_report)
+        run = cluster_again(before, after, started, with_report=with_report)
         return changes.words(before, run, refit=True), changes.values(run, refit=True)
 
 
-def cluster_again(before: Run, config: AnyConfig, *, with_report: bool) -> Run:
-    """Returns the next state of a run of photos by another section `eval`, after writing it.
-
-    The photos are those of the run, of which no file is read. Clusters of which most photos are the
-    same keep their numbers and names.
+def asked_again(before: Run, config: AnyConfig) -> Run:
+    """Returns a run of photos with another section `eval`, by which it is not clustered yet.
 
     Args:
-        before: the newest state of the run, whose folder is locked.
+        before: the newest state of the run.
         config: the config; all but the section `eval` and the labels is that of the run, of which
             labels stay if it names none.
-        with_report: whether the page is written; if not, an existing page is removed.
+
+    Raises:
+        InputError: other labels are named, and their file cannot be used.
     """
-    started = time.perf_counter()
     data = dict(before.config["data"])
     data["labels"] = config.data.labels or data["labels"]
     values = {**before.config, "data": data}
     values |= {key: config.values[key] for key in claims.AFTER_TRAINING}
     after = dataclasses.replace(before, config=values)
-    if data["labels"] is not None and before.names is not None:
-        if data["labels"] != before.config["data"]["labels"]:  # Other labels replace all of them.
-            after = dataclasses.replace(after, truth=None, label_names=None)
-        after = photos.with_truth(after)
-    return _next(before, _same_rows(after), "other", started, with_report=with_report)
+    if data["labels"] is None or before.names is None:
+        return after
+    if data["labels"] != before.config["data"]["labels"]:  # Other labels replace all of them.
+        after = dataclasses.replace(after, truth=None, label_names=None)
+    return photos.with_truth(after)
 
 
-def _same_rows(after: Run) -> Now:
-    """Returns the photos or rows of a run as those that are there now."""
+def cluster_again(before: Run, after: Run, started: float, *, with_report: bool) -> Run:
+    """Returns the next state of a run of the same photos or rows, after writing it.
+
+    No photo is read. Clusters of which most rows are the same keep their numbers and names.
+
+    Args:
+        before: the newest state of the run, whose folder is locked.
+        after: the same state with what is asked for now.
+        started: what `time.perf_counter` returned when the command began.
+        with_report: whether the page is written; if not, an existing page is removed.
+    """
     assert after.store is not None
-    return Now(after, np.arange(len(after.columns)), after.store[:0])
+    same = Now(after, np.arange(len(after.columns)), after.store[:0])
+    return _next(before, same, "other", started, with_report=with_report)
 
 
 def _ordered(run: Run, now: Now) -> Run:

@@ -10,6 +10,7 @@ from PIL import Image
 
 from cluster_jax.cli import images, report, update
 from cluster_jax.report import duplicates
+from cluster_jax.runs import begin
 from cluster_jax.runs import run as records
 from tests import toy
 from tests.cli.test_images import QUICK
@@ -213,8 +214,12 @@ def test_labels_of_a_table_are_those_that_it_names(run, capsys):
 
 
 @pytest.mark.parametrize("content", [None, "here/a/00.png,x,y\n"])
-def test_labels_that_are_asked_for_and_cannot_be_read_are_refused(run, refused, content):
-    """Those of before would be lost for nothing."""
+def test_labels_that_are_asked_for_and_cannot_be_read_are_refused(
+    run, refused, content, monkeypatch
+):
+    """Those of before would be lost for nothing; nothing is said to be replaced."""
+    told = []
+    monkeypatch.setattr(begin, "say", told.append)
     before = records.read(run)
     if content is not None:
         pathlib.Path("bad.csv").write_text(content)
@@ -222,6 +227,7 @@ def test_labels_that_are_asked_for_and_cannot_be_read_are_refused(run, refused, 
     assert "bad.csv" in refused(images.main, *made)
     after = records.read(run)
     assert (after.number, after.label_names) == (before.number, before.label_names)
+    assert told == []
 
 
 @pytest.mark.parametrize(
