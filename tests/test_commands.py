@@ -31,7 +31,7 @@ from cluster_jax.runs import run as records
 from cluster_jax.training.config import config_json, parse_config
 from experiments import living, peers, registry, run, tables
 from experiments.benchmark import __main__ as benchmark
-from experiments.benchmark import decode, evaluation, gridshift, step, topology
+from experiments.benchmark import decode, evaluation, gridshift, memory, step, topology
 from experiments.benchmark import embed as bench_embed
 from experiments.number_of_clusters import __main__ as numbers
 from experiments.number_of_clusters import generate, many, probabilities
@@ -305,6 +305,8 @@ def start_benchmark(rest, patch):
     peer = gridshift.MeanShift
     patch.setattr(gridshift, "MeanShift", lambda **more: peer(**{**more, "n_jobs": 1}))
     patch.setattr(step, "attempt", lambda function, *more: [configured(*more)])
+    patch.setattr(memory, "PHOTOS", 2)
+    patch.setattr(memory, "peak", lambda folder, program, *words: float(len(words)))
     patch.setattr(evaluation, "in_a_process", lambda stage, rows: dict.fromkeys(OF_STAGE, 1.0))
     patch.setattr(topology, "find_spec", lambda name: True)
     patch.setattr(topology, "plan", lambda config, slice: [config.train.batch_size, slice])

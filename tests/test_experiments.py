@@ -21,7 +21,7 @@ from cluster_jax.core.config import load_config
 from cluster_jax.training.config import parse_config
 from experiments import living, peers, registry, run, table, tables
 from experiments.benchmark import __main__ as benchmark
-from experiments.benchmark import _measure, evaluation, step, topology
+from experiments.benchmark import _measure, evaluation, memory, step, topology
 from experiments.number_of_clusters import __main__ as numbers
 from experiments.number_of_clusters import generate, many, probabilities
 from experiments.real import __main__ as real
@@ -710,6 +710,15 @@ def test_hours_of_a_whole_evaluation_follow_from_a_part():
     assert tenth == pytest.approx({"core_hours": 1, "hours": 0.5, "peak_gb": 15.5}, rel=1e-4)
     half = evaluation.estimate("kmeans", 640_583, measured)  # one of ten runs
     assert half == pytest.approx({"core_hours": 0.2, "hours": 0.1, "peak_gb": 3.5}, rel=1e-4)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux says what a process has used")
+def test_the_memory_of_a_process_is_its_own(tmp_path):
+    little, much = (memory.peak(str(tmp_path), f"x = b'x' * {n}") for n in (1, 10**8))
+    assert 95 < much - little < 105
+    memory.write(tmp_path)
+    assert len(list((tmp_path / "photos").iterdir())) == memory.PHOTOS
+    assert np.load(tmp_path / "x.npy").shape == (memory.ROWS, memory.COLUMNS)
 
 
 def test_a_benchmark_measures_by_a_clock(monkeypatch):
