@@ -9,8 +9,8 @@ row these are its own shares.
 Clusters of GridShift and k-means have no probabilities: GridShift finds them in a map, k-means by
 the nearest center, and neither in the representation of `smooth`.
 
-On photos 45 to 64 % of the rows have a probability of 0.9 or more; 88 to 95 % of these are right
-(`experiments/log.md`).
+On photos 39 to 44 % of the rows have a probability of 0.9 or more; 73 to 94 % of these are right
+(`experiments/number_of_clusters/probabilities.md`).
 """
 
 import numpy as np
