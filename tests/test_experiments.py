@@ -11,6 +11,7 @@ import sys
 import time
 import types
 
+import jax
 import numpy as np
 import pytest
 
@@ -18,10 +19,12 @@ import experiments
 from cluster_jax.core import mesh as meshes
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
+from cluster_jax.nets import network, pretrained
+from cluster_jax.nets.config import NetworkConfig
 from cluster_jax.training.config import parse_config
 from experiments import living, peers, registry, run, table, tables
 from experiments.benchmark import __main__ as benchmark
-from experiments.benchmark import _measure, evaluation, memory, step, topology
+from experiments.benchmark import _measure, embed, evaluation, memory, step, topology
 from experiments.number_of_clusters import __main__ as numbers
 from experiments.number_of_clusters import generate, many, probabilities
 from experiments.real import __main__ as real
@@ -229,17 +232,20 @@ def test_the_table_of_found_numbers_is_of_the_results():
     single = [x for x in lines if x["list"] == "one class of photos"]
     said = [
         f"{np.mean([x['k'] == 1 for x in single if x['method'] == method]):.2f}"
-        for method in ("SmoothTree", "HDBSCAN 15", "UMAP + HDBSCAN 15")
+        for method in ("SmoothTree", "UMAP + HDBSCAN 15", "UMAP + HDBSCAN n/100", "HDBSCAN 15")
     ]
-    kept = "keeps {} whole, HDBSCAN {}, UMAP + HDBSCAN (both of 15) {}.".format(*said)
-    assert kept in measured
+    kept = "leaves {} as one cluster, UMAP + HDBSCAN {} (smallest cluster 15) or {} (n/100)."
+    assert kept.format(*said[:3]) in measured
+    assert "HDBSCAN finds no cluster in any, which counts as one." in measured
+    assert said[3] == "1.00"
+    assert f"Of {len(single) // 7} sets of a single class" in measured
 
 
 def test_what_is_said_of_many_clusters_is_of_the_results():
     found = {(x["set"], x["method"]): x for x in _stored("number_of_clusters/many.jsonl")}
     measured = _words("experiments/README.md")
     largest = found["200,000 rows", "SmoothTree"]["k"]
-    assert f"Of up to 10,000 clusters of 200,000 rows it finds {largest:,};" in measured
+    assert f"In 200,000 rows of 10,000 clusters it finds {largest:,}." in measured
     for name in ("60,000 rows", "100,000 rows", "200,000 rows"):
         ours, peer = (found[name, method] for method in ("SmoothTree", "EVoC"))
         assert (peer["seconds"] < ours["seconds"]) == (name != "100,000 rows")
@@ -278,24 +284,54 @@ def test_speeds_are_those_of_the_files():
 
 
 def test_speeds_of_the_guide_are_those_of_the_files():
-    """Rates of networks and of decoding, of the commit that the pages say."""
+    """Sizes and rates of networks, rates of decoding, of the commit that the pages say."""
     photos, pods = _words("experiments/guide/photos.md"), _words("experiments/guide/pods.md")
     figures, about = _benchmark("embed")
     assert about["commit"][:8] in photos
     rates = {name: spread["median"] for name, spread in figures["images_per_second"].items()}
-    for network, digits in (
+    sections = {name: NetworkConfig(name, *more) for name, more in embed.OTHERS.items()}
+    sections["efficientnet_lite2"] = NetworkConfig(**pretrained.overrides("lite2"))
+    image = jax.numpy.zeros((1, embed.SIDE, embed.SIDE, 3))
+    for name, digits in (
         ("efficientnet_lite2", 0), ("vit_small_patch14", 0), ("vit_base_patch16_siglip", 1),
         ("vit_base_patch32_clip", 0), ("vit_base_patch16", 1), ("resnet50", 0),
     ):  # fmt: skip
-        assert f"| 224 | {rates[network]:.{digits}f} |" in photos
+        first = network.make(sections[name]).init
+        params, _ = jax.eval_shape(first, jax.random.key(0), image)
+        millions = sum(x.size for x in jax.tree.leaves(params)) / 1e6
+        assert f"| {millions:.1f} | {rates[name]:.{digits}f} |" in photos
+    assert f"Photos of {embed.SIDE} pixels in memory" in photos
     decode, about = _benchmark("decode")
     rate = np.median([x["per_cpu_second"] for x in decode["threads"].values()])
     limit = max(x["per_cpu_second"] for x in decode["small"].values())
     assert f"decodes about {round(rate, -1):.0f} JPEGs" in pods
-    assert f"Python limits a host to {int(limit / 50) * 50:,} " in pods
+    usual = decode["small"]["32"]["per_cpu_second"]
+    assert f"hands on {int(limit / 50) * 50:,} tiny ones ({round(usual, -2):,.0f} with" in pods
     step = _benchmark("pods")[0]["nrcc_imagenet v5e:4x4"]["seconds"]["memory"]
     need = load_config("nrcc_imagenet").train.batch_size / step / 4  # hosts of four chips each
-    assert f"at most {round(need, -1):,.0f}: fewer than {np.ceil(need / rate):.0f} cores" in pods
+    assert (
+        f"at most {round(need, -1):,.0f}; with fewer than {np.ceil(need / rate):.0f} cores" in pods
+    )
+
+
+def test_the_stages_of_an_evaluation_are_those_of_the_file():
+    """From a quarter of ImageNet's rows; k-NN from a fortieth."""
+    figures, about = _benchmark("evaluation")
+    pods, images = _words("experiments/guide/pods.md"), about["constants"]["images"]
+    assert f"size, {images:,} x {about['constants']['columns']:,}, from a quarter" in pods
+    said = {"k-means, ten runs": "kmeans", "SmoothTree": "tree", "k-NN": "knn",
+            "linear probe": "probe", "votes": "votes"}  # fmt: skip
+    for title, stage in said.items():
+        rows = round(images / (40 if stage == "knn" else 4))
+        (found,) = (x for name, x in figures["stages"].items() if name == f"{stage} {rows}")
+        whole = found["imagenet"]
+        hours = f"{whole['core_hours']:.{0 if whole['core_hours'] > 10 else 1}f}"
+        assert f"| {title} | {hours} | {whole['peak_gb']:.0f} |" in pods
+    for name in figures["stages"]:
+        evaluation.configure(name)  # the command of now
+    assert (about["cores"], about["machine"].partition(",")[0]) == (1, "AMD EPYC")
+    assert "on one core of an AMD EPYC ([evaluation.json](../benchmark/evaluation.json), " in pods
+    assert f"commit {about['commit'][:8]})" in pods
 
 
 def test_rates_of_a_gpu_are_in_the_log_with_their_first_steps():
