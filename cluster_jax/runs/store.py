@@ -7,8 +7,6 @@ one those of the first embedding, and each update with new images adds one, name
 """
 
 import contextlib
-import io as streams
-import os
 import re
 import zlib
 from collections.abc import Sequence
@@ -18,7 +16,7 @@ import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
-from cluster_jax.core import arrays, buckets, io
+from cluster_jax.core import buckets, io
 from cluster_jax.data import images, thumbnails
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import FACTS
@@ -31,14 +29,6 @@ _PICTURES = re.compile(r"pictures-([0-9]+)\.npz")
 MOST_PICTURES = 100_000
 
 
-def checksum(rows: NDArray) -> int:
-    """Returns the CRC-32 of the bytes of rows `[n, d]`; 0 for no rows."""
-    crc = 0
-    for part in arrays.blocks(*rows.shape):
-        crc = zlib.crc32(np.ascontiguousarray(rows[part]).data, crc)
-    return crc
-
-
 def size_and_checksum(workdir: epath.Path) -> tuple[int, int]:
     """Returns number and checksum of the rows in `FEATURES`, by which `read` checks them.
 
@@ -47,7 +37,7 @@ def size_and_checksum(workdir: epath.Path) -> tuple[int, int]:
     if not (workdir / FEATURES).exists():
         return 0, 0
     rows = _mapped(workdir)
-    return len(rows), checksum(rows)
+    return len(rows), zlib.crc32(rows.data)
 
 
 def _mapped(workdir: epath.Path) -> NDArray:
@@ -92,7 +82,7 @@ def read(workdir: epath.Path, part: str | None, known: tuple[int, int]) -> NDArr
             if known[0] or not parts:
                 raise
             rows = parts[0][:0]  # A state of images before the first update needs none of them.
-        if checksum(rows[: known[0]]) != known[1]:
+        if zlib.crc32(rows[: known[0]].data) != known[1]:
             raise io.DamagedFile(workdir / FEATURES, "its rows do not match their checksum")
         parts.append(rows)
     if not parts:
@@ -101,48 +91,22 @@ def read(workdir: epath.Path, part: str | None, known: tuple[int, int]) -> NDArr
 
 
 def append(workdir: epath.Path, rows: NDArray) -> None:
-    """Appends rows `[m, d]` to `FEATURES`, in place, in the dtype of the file.
+    """Appends rows `[m, d]` to `FEATURES`, in the dtype of the file.
 
-    They have as many columns as the rows of the file. If there is no such file, or it is damaged,
-    so that the state that `read` has returned has none of its rows, one is made, in the dtype of
-    the rows. The number of rows in the header is written last, so that the file is valid
-    at any time; bytes that a killed process left after the rows are overwritten. The header, 128
-    bytes, is written at once.
+    They have as many columns as the rows of the file, which is replaced as a whole: a process that
+    is killed leaves the one of before. If there is no such file, or it is damaged, so that the
+    state that `read` has returned has none of its rows, one is made, in the dtype of the rows.
     """
-    path = workdir / FEATURES
     known = rows[:0]
-    if path.exists():
+    if (workdir / FEATURES).exists():
         with contextlib.suppress(io.DamagedFile):
             known = _mapped(workdir)
-    count = len(known)
-    rows = np.ascontiguousarray(rows, known.dtype)
-    header = _header(rows, count + len(rows))
-    if not count:
-        io.write(path, _header(rows, 0))
-    with open(path, "r+b") as file:
-        file.seek(len(header) + count * rows.dtype.itemsize * int(np.prod(rows.shape[1:])))
-        file.write(rows.data)  # No copy of many rows.
-        file.flush()
-        os.fsync(file.fileno())
-        file.seek(0)
-        file.write(header)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _header(rows: NDArray, count: int) -> bytes:
-    """Returns the header of a `.npy` file of `count` rows, whose length does not depend on `count`.
-
-    `rows` are any rows of the file: they give its dtype and number of columns.
-    """
-    header = streams.BytesIO()
-    values = {
-        "descr": np.lib.format.dtype_to_descr(rows.dtype),
-        "fortran_order": False,
-        "shape": (count, *rows.shape[1:]),
-    }
-    np.lib.format.write_array_header_1_0(header, values)
-    return header.getvalue()
+    header = np.lib.format.header_data_from_array_1_0(known)
+    header["shape"] = (len(known) + len(rows), *rows.shape[1:])
+    with io.replacing(workdir / FEATURES) as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        file.write(known.data)  # No copy of many rows in memory.
+        file.write(np.ascontiguousarray(rows, known.dtype).data)
 
 
 class Pictures(NamedTuple):
