@@ -25,34 +25,34 @@ _TOLD = 12  # events that are printed
 def write_last(run: Run) -> None:
     """Writes `changes.csv` of the last update up to a state; removes the file if there is none.
 
-    The update is known if the state before it is one of the last `run.KEPT` states, too.
+    The file stays as it is if that update is no longer known, see `last_update`.
 
     Args:
         run: a state in its workdir, the newest or an earlier one.
-
-    Raises:
-        InputError: the file of an earlier state is damaged.
     """
     file = run.workdir / workdirs.CHANGES
     if (states := last_update(run)) is not None:
         io.write(file, assignments.to_csv(table(*states)))
-    else:
+    elif not run.updates:
         file.unlink(missing_ok=True)
 
 
 def last_update(run: Run) -> tuple[Run, Run] | None:
-    """Returns the states before and after the last update up to a state; None if not both are kept.
+    """Returns the states before and after the last update up to a state.
+
+    Without such an update it is None, and so it is where one of these states, or one after them, is
+    damaged or no longer kept.
 
     Args:
         run: a state of its workdir, or the next one, which is not yet written.
-
-    Raises:
-        InputError: the file of an earlier state is damaged.
     """
     numbers = workdirs.states(run.workdir)
     after = run
     while after.number - 1 in numbers:
-        earlier = records.read(run.workdir, len(numbers) - 1 - numbers.index(after.number - 1))
+        try:
+            earlier = records.read(run.workdir, len(numbers) - 1 - numbers.index(after.number - 1))
+        except io.DamagedFile:
+            return None
         if after.made_by == "update":
             return earlier, after
         after = earlier

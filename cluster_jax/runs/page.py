@@ -4,7 +4,6 @@ They are files for people; commands use them only to detect that they are out of
 """
 
 import collections
-import contextlib
 import dataclasses
 import os
 import pathlib
@@ -30,12 +29,7 @@ from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.run import Run
 
 
-def publish(
-    run: Run,
-    *,
-    with_report: bool,
-    changed: Mapping[str, assignments.Column] | None = None,
-) -> Run:
+def publish(run: Run, *, with_report: bool) -> Run:
     """Writes a new state of a run and its outputs, and returns the state, with a page also its map.
 
     If the process is killed, the newest complete state stays valid, and the next command rewrites
@@ -44,12 +38,9 @@ def publish(
     Args:
         run: the state; one of its number is replaced.
         with_report: True: write `report.html`; False: remove an existing one, and draw no map.
-        changed: the table `changes.csv` of an update; None: an existing one stays.
     """
     run, page = _rendered(run, with_report)  # Before the state is written: it takes time.
     run.write()
-    if changed is not None:
-        io.write(run.workdir / workdirs.CHANGES, assignments.to_csv(changed))
     write_outputs(run, page)
     return run
 
@@ -66,20 +57,20 @@ def publish_next(before: Run, run: Run, *, with_report: bool) -> Run:
     if not before.number:
         return publish(dataclasses.replace(run, number=number), with_report=with_report)
     run = dataclasses.replace(run, number=number, made_by="update")
-    changed = changes.table(before, run)
-    run = dataclasses.replace(run, changes=collections.Counter(changed["change"]))
-    return publish(run, with_report=with_report, changed=changed)
+    counts = collections.Counter(changes.table(before, run)["change"])
+    return publish(dataclasses.replace(run, changes=counts), with_report=with_report)
 
 
 def write_outputs(run: Run, page: str | None) -> None:
     """Writes `config.json`, the tables, the results and the page of a state.
 
     Args:
-        run: the state, which is the newest one in its workdir.
+        run: the newest state in its workdir, or the one that an undo makes the newest.
         page: the page as HTML; None: an existing `report.html` is removed.
     """
     workdir = run.workdir
     io.write_json(workdir / workdirs.CONFIG, run.config)
+    changes.write_last(run)
     _write_table(run, workdir / workdirs.ASSIGNMENTS)
     if run.duplicates is not None:
         table = assignments.duplicates_csv(run.names, run.duplicates)
@@ -129,8 +120,6 @@ def repaired(run: Run, *, with_report: bool) -> Run:
     """
     if not is_published(run, with_report=with_report):
         run, page = _rendered(run, with_report)
-        with contextlib.suppress(io.DamagedFile):  # of an earlier state
-            changes.write_last(run)
         write_outputs(run, page)
     return run
 
@@ -286,11 +275,7 @@ def _changes(run: Run, pictures: stores.Pictures) -> Changes:
     left = np.full(len(run.columns), NO_CLUSTER)
     gone = list[Gone]()
     names: Mapping[str, str] = {}
-    try:
-        states = changes.last_update(run)
-    except io.DamagedFile:  # of an earlier state: the page has all but what was lost then
-        states = None
-    if states is not None:
+    if (states := changes.last_update(run)) is not None:
         before, after = states
         # Another photo under an old name is new, and the old one is gone.
         is_old = after.columns["since"] < after.updates

@@ -10,7 +10,7 @@ from etils import epath
 
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError, short
-from cluster_jax.runs import carry, changes, corrections, measured, page
+from cluster_jax.runs import carry, corrections, measured, page
 from cluster_jax.runs import run as records
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.changes import Ended
@@ -56,7 +56,8 @@ def undo(workdir: epath.PathLike, *, with_report: bool = True) -> Ended:
             elif what == "corrections":
                 said = f"the last corrections ({corrections.summary(before, last)})"
         text = page.render(before) if with_report else None
-        changes.write_last(before)
+        if what != "corrections":  # The table of the update before may be unknown.
+            (workdir / workdirs.CHANGES).unlink(missing_ok=True)
         page.write_outputs(before, text)
         # Last, so that after a kill the same command does not go back twice.
         (workdir / f"run-{numbers[-1]}.npz").unlink()
@@ -106,8 +107,6 @@ def correct(
             if empty := [key for key in names if int(key) not in there]:
                 must = f"--name must name a {run.words[1]} that has {run.words[0]}s"
                 raise InputError(f"{must}; got {empty[0]}, which has none now")
-        if not page.is_published(before, with_report=False):
-            changes.write_last(before)  # A kill came before it.
         run = _after_corrections(before, run, any("browser" in said for _, said in decisions))
         run = page.publish(run, with_report=with_report)
     values = {"workdir": str(workdir), "assignments": str(workdir / workdirs.ASSIGNMENTS)}

@@ -313,7 +313,6 @@ def _unchanged(before: Run, run: Run, *, with_report: bool) -> Ended:
     is_of_now &= run.names == before.names
     if not is_of_now:
         page.publish(run, with_report=(run.workdir / workdirs.REPORT).exists())
-        changes.write_last(run)
     else:  # A kill may have come between the state and its outputs.
         page.repaired(run, with_report=with_report)
     has = f"{run.workdir} has all {counted(len(run.columns), run.words[0])} already"

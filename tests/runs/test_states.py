@@ -418,10 +418,16 @@ def test_the_last_update_is_known_by_two_states_that_follow_each_other(run):
     corrected(run, names={"1": "cats"})
     updated(run, NEW, add=True)
     assert changes.last_update(records.read(run))[0].number == 3
+    table = toy.table(run, "changes.csv")
     for i in range(7):
         corrected(run, names={"1": f"name {i}"})
     assert workdirs.states(run) == [1, *range(4, 12)]
     assert changes.last_update(records.read(run)) is None
+    assert toy.table(run, "changes.csv") == table, "what is no longer known stays"
+    updated(run, FIRST)
+    assert toy.table(run, "changes.csv") != table
+    states.undo(run, with_report=False)
+    assert not (run / "changes.csv").exists(), "it was that of the update that is taken back"
 
 
 def test_a_report_after_a_kill_has_the_changes_of_the_update(run, monkeypatch):
@@ -439,6 +445,16 @@ def test_a_report_after_a_kill_has_the_changes_of_the_update(run, monkeypatch):
         assert len(toy.table(run, "changes.csv")) == 3
     names = [row["name"] for row in toy.table(run, "changes.csv")]
     assert names == ["103", "104", "105"], "those of the last update"
+
+
+def test_a_damaged_state_before_the_last_update_is_in_the_way_of_nothing_else(run):
+    updated(run, NEW, add=True)
+    table = toy.table(run, "changes.csv")
+    (run / "run-1.npz").write_bytes(b"damaged")
+    assert corrected(run, names={"1": "cats"}, with_report=True).named == {1: "cats"}
+    assert states.undo(run)[1]["undone"] == "corrections"
+    assert records.read(run).named == {}
+    assert toy.table(run, "changes.csv") == table
 
 
 def test_undo_goes_back_state_by_state(run):
