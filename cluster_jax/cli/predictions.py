@@ -73,8 +73,8 @@ def predict(
     text, values = _written(run, placed, dataset.sources, out, words, dataset.skipped)
     if folder is not None:
         sources = dataset.sources or ()
-        names = export.names_of_folders(run)
-        places = export.places(placed.labels, names, words[1], sources, new=placed.is_novel)
+        called = run.cluster_names
+        places = export.places(placed.labels, called, words[1], sources, new=placed.is_novel)
         made = export.write(folder, places, os.fspath(images), sources, by, run.workdir)
         text += f"\n{export.told(made, folder)}"
         values["exported"] = str(folder)

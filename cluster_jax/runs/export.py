@@ -146,7 +146,7 @@ def _shown(name: str, content: bytes) -> bytes | None:
 
 def places(
     labels: NDArray,
-    names: Mapping[Any, str],
+    names: Mapping[str, str],
     group: str,
     sources: Sequence[str],
     copies: Collection[str] = (),
@@ -156,7 +156,7 @@ def places(
 
     Args:
         labels: `[n]`, of each image its cluster as an int, -1 for none, or the name of its class.
-        names: label -> its name, from which `folder_names` makes that of the folder.
+        names: label, as text -> its name, from which `folder_names` makes that of the folder.
         group: the word for a cluster.
         sources: file of each image.
         copies: the files, among `sources`, that are put into the folder `COPIES` instead (into
@@ -251,25 +251,14 @@ def run_clusters(
     copies = set[str]()
     if run.duplicates is not None:
         copies = {sources[i] for i in run.duplicates.images[~run.duplicates.keep].tolist()}
-    where = places(run.titles(run.labels), names_of_folders(run), run.words[1], sources, copies)
+    where = places(run.titles(run.labels), run.cluster_names, run.words[1], sources, copies)
     rows = np.setdiff1d(np.arange(len(sources)), np.asarray(left_out, int)).tolist()
     where, sources = [where[row] for row in rows], [sources[row] for row in rows]
     return write(folder, where, str(run.config["data"]["dir"]), sources, by, run.workdir)
 
 
-def names_of_folders(run: Run) -> dict[Any, str]:
-    """Returns the names of clusters: the one that a person has given, or the suggested one.
-
-    They are by number, or in novel class discovery by class, see `Run.titles`. Clusters without a
-    name are left out.
-    """
-    names = run.cluster_names
-    titles = run.titles(np.unique(run.labels)).tolist()
-    return {title: names[str(title)] for title in titles if str(title) in names}
-
-
 def folder_names(
-    labels: NDArray, names: Mapping[Any, str] = {}, group: str = "cluster"
+    labels: NDArray, names: Mapping[str, str] = {}, group: str = "cluster"
 ) -> dict[Any, str]:
     """Returns a safe and distinct folder name for each label.
 
@@ -279,11 +268,11 @@ def folder_names(
 
     Args:
         labels: `[n]`, int or names of classes, at least one; each may occur several times.
-        names: label -> name.
+        names: label, as text -> name.
         group: the word for a cluster, "group" above.
 
     Example:
-        >>> folder_names(np.array([-1, 0, 1, 2]), {0: "church", 2: "Church"}, "group")
+        >>> folder_names(np.array([-1, 0, 1, 2]), {"0": "church", "2": "Church"}, "group")
         {-1: 'no_group', 0: 'church', 1: 'group_01', 2: 'Church_2'}
     """
     unique = np.unique(labels).tolist()
@@ -292,7 +281,7 @@ def folder_names(
     folders = {}
     for label in unique:
         plain = f"{group}_{label:0{width}d}" if width else str(label)
-        called = names.get(label, "")
+        called = names.get(str(label), "")
         if label == NO_CLUSTER:
             plain, called = f"no_{group}", ""
         folders[label] = exported.unused(_safe(called) or _safe(plain) or "class", "", used)
