@@ -59,7 +59,7 @@ def predict(
         around = image_files.folders(os.fspath(images))
         if run.config["data"]["name"] == "folder":
             around += image_files.folders(str(run.config["data"]["dir"]))
-        export.check(folder, around, run.workdir)
+        export.check(folder, run.workdir, around)
     data = parse_config(run.config).data
     with checks.named({"images must": "--images must", "features must": "--images must"}):
         check_places(run)
@@ -75,7 +75,7 @@ def predict(
         sources = dataset.sources or ()
         called = run.cluster_names
         places = export.places(placed.labels, called, words[1], sources, new=placed.is_novel)
-        made = export.write(folder, places, os.fspath(images), sources, by, run.workdir)
+        made = export.write(folder, run.workdir, places, os.fspath(images), sources, by)
         text += f"\n{export.told(made, folder)}"
         values["exported"] = str(folder)
     return text, values

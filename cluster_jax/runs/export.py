@@ -40,18 +40,16 @@ def check_has_files(data_name: str) -> None:
 
 
 def check(
-    folder: os.PathLike | str,
-    images: Sequence[epath.PathLike] = (),
-    workdir: epath.PathLike | None = None,
+    folder: os.PathLike | str, workdir: epath.PathLike, images: Sequence[epath.PathLike] = ()
 ) -> pathlib.Path:
     """Returns the path of a folder, after checking that it can be exported to; writes nothing.
 
     Args:
         folder: must be new or empty, or have an earlier export of this run, of which files that
             nobody has changed are replaced.
+        workdir: workdir of the run, which must not be in the folder.
         images: folders of the source images, or their zip; the new folder must not be part of one,
             because its links would become images.
-        workdir: workdir of the run, which must not be in the folder; or None.
 
     Raises:
         InputError: the folder cannot be used.
@@ -68,14 +66,14 @@ def check(
         must = "be in a folder that can be written"
     elif around:
         must = f"be outside of the images' folder {around[0]}"
-    elif workdir is not None and _resolved(workdir).is_relative_to(real):
+    elif _resolved(workdir).is_relative_to(real):
         must = "not hold the workdir"
     else:
         return path
     raise InputError(f"the folder to export to must {must}; got {folder}")
 
 
-def _is_free(folder: pathlib.Path, workdir: epath.PathLike | None) -> bool:
+def _is_free(folder: pathlib.Path, workdir: epath.PathLike) -> bool:
     """Returns whether a folder is empty, or has an earlier export of the run in a workdir."""
     return bool(exported.earlier(workdir, folder)) or not any(folder.iterdir())
 
@@ -95,7 +93,7 @@ def check_of_run(folder: epath.PathLike, run: Run) -> NDArray:
     check_has_files(run.config["data"]["name"] if run.is_of_images else "features")
     place = str(run.config["data"]["dir"])
     known = run.facts
-    check(folder, image_files.folders(place), run.workdir)
+    check(folder, run.workdir, image_files.folders(place))
     assert known is not None  # They are files.
     names = run.names or ()
     read = image_files.reader(place)
@@ -178,11 +176,11 @@ def places(
 
 def write(
     folder: os.PathLike | str,
+    workdir: epath.PathLike,
     places: Sequence[str],
     dir: str,
     sources: Sequence[str],
     by: str = "link",
-    workdir: epath.PathLike | None = None,
 ) -> Exported:
     """Writes one folder per cluster, in place of those of an earlier export.
 
@@ -191,19 +189,19 @@ def write(
 
     Args:
         folder: see `check`.
+        workdir: workdir of the run.
         places: name of the folder of each image, see `places`.
         dir: where the images are, as `data.dir`.
         sources: file of each image, relative to `dir`.
         by: "link" for links to the absolute paths, with copies where links are not possible, or
             "copy".
-        workdir: workdir of the run, or None.
 
     Raises:
         InputError: the folder cannot be used.
         OSError: a source file does not exist any more (`FileNotFoundError`) or cannot be read, or
             the folder cannot be written.
     """
-    path = check(folder, workdir=workdir)
+    path = check(folder, workdir)
     root = image_files.root(dir)
     read = image_files.reader(dir)
     items = [
@@ -215,7 +213,7 @@ def write(
         )
         for place, source in zip(places, sources, strict=True)
     ]
-    return exported.write(path, items, by, workdir)
+    return exported.write(path, workdir, items, by)
 
 
 def told(made: Exported, folder: os.PathLike | str) -> str:
@@ -254,7 +252,7 @@ def run_clusters(
     where = places(run.titles(run.labels), run.cluster_names, run.words[1], sources, copies)
     rows = np.setdiff1d(np.arange(len(sources)), np.asarray(left_out, int)).tolist()
     where, sources = [where[row] for row in rows], [sources[row] for row in rows]
-    return write(folder, where, str(run.config["data"]["dir"]), sources, by, run.workdir)
+    return write(folder, run.workdir, where, str(run.config["data"]["dir"]), sources, by)
 
 
 def folder_names(

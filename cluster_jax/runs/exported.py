@@ -50,23 +50,19 @@ class Exported(NamedTuple):
 
     folders: int
     without_times: int
-    kept: int = 0
+    kept: int
 
 
-def earlier(workdir: epath.PathLike | None, folder: pathlib.Path) -> dict[str, Any]:
+def earlier(workdir: epath.PathLike, folder: pathlib.Path) -> dict[str, Any]:
     """Returns what earlier exports of a run have made in a folder, by path; {} for nothing."""
-    if workdir is None:
-        return {}
     try:
         return dict(io.read_json(epath.Path(workdir) / RECORD).get(str(folder.resolve()), {}))
     except (OSError, AttributeError, TypeError, io.DamagedFile):
         return {}  # Nothing is replaced then.
 
 
-def _record(workdir: epath.PathLike | None, folder: pathlib.Path, made: Mapping[str, Any]) -> None:
+def _record(workdir: epath.PathLike, folder: pathlib.Path, made: Mapping[str, Any]) -> None:
     """Writes what an export has made; a run that cannot be written has no record."""
-    if workdir is None:
-        return
     file = epath.Path(workdir) / RECORD
     every = {}
     with contextlib.suppress(OSError, TypeError, ValueError):
@@ -76,7 +72,7 @@ def _record(workdir: epath.PathLike | None, folder: pathlib.Path, made: Mapping[
 
 
 def write(
-    folder: pathlib.Path, items: Sequence[Item], by: str, workdir: epath.PathLike | None = None
+    folder: pathlib.Path, workdir: epath.PathLike, items: Sequence[Item], by: str
 ) -> Exported:
     """Writes files in place of those of an earlier export; all else in the folder stays.
 
@@ -86,10 +82,10 @@ def write(
 
     Args:
         folder: where; it is made if it does not exist.
+        workdir: workdir of the run, which has the record.
         items: the files.
         by: "link" for links to the absolute paths, with copies where links are not possible, or
             "copy".
-        workdir: workdir of the run, which has the record; None: there is none.
 
     Raises:
         InputError: a file has the name of a folder that is needed.

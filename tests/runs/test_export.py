@@ -28,9 +28,10 @@ def photos(tmp_path):
 
 
 def write(folder, photos, labels=FIVE, *, names=None, copies=(), by="link", run=None):
+    """Writes an export; by default of a run whose folder is gone, so that it gets no record."""
     root, sources = photos
     where = export.places(labels, names or {}, "cluster", sources, copies)
-    return export.write(folder, where, str(root), sources, by, run)
+    return export.write(folder, run or f"{root}.run", where, str(root), sources, by)
 
 
 def _tree(folder):
@@ -160,10 +161,10 @@ def test_a_folder_that_is_not_empty_is_refused(photos, tmp_path):
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     for path in ("file", "dangling"):
         with pytest.raises(InputError, match="must be new or empty"):
-            export.check(tmp_path / path)
+            export.check(tmp_path / path, tmp_path / "run")
     (tmp_path / "empty").mkdir()
-    assert export.check(tmp_path / "empty") == tmp_path / "empty"
-    assert export.check(tmp_path / "a" / "b") == tmp_path / "a" / "b"
+    for path in ("empty", "a/b"):
+        assert export.check(tmp_path / path, tmp_path / "run") == tmp_path / path
     assert not (tmp_path / "a").exists()
 
 
@@ -264,23 +265,23 @@ def test_new_kinds_have_a_folder_of_their_own():
 
 
 def test_folders_that_cannot_be_used(photos, tmp_path, monkeypatch):
-    root, _ = photos
+    root, run = photos[0], tmp_path / "runs" / "x"
     with pytest.raises(InputError, match="must be a local one; got gs://"):
-        export.check("gs://bucket/out")
+        export.check("gs://bucket/out", run)
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="in a folder that can be written"):
-        export.check(tmp_path / "file" / "out")
+        export.check(tmp_path / "file" / "out", run)
     (tmp_path / "link").symlink_to(root)
     for inside in (root / "out", tmp_path / "link" / "out"):
         with pytest.raises(InputError, match="outside of the images' folder"):
-            export.check(inside, [root])
-    for holds in (tmp_path / "runs", tmp_path / "runs" / "x"):
+            export.check(inside, run, [root])
+    for holds in (run.parent, run):
         with pytest.raises(InputError, match="must not hold the workdir"):
-            export.check(holds, [root], tmp_path / "runs" / "x")
-    export.check(tmp_path / "runs" / "x" / "out", [root], tmp_path / "runs" / "x")
+            export.check(holds, run, [root])
+    export.check(run / "out", run, [root])
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(InputError, match="in a folder that can be written"):
-        export.check(tmp_path / "out")
+        export.check(tmp_path / "out", run)
 
 
 def test_beside_several_folders_but_in_none_of_them(tmp_path):
@@ -289,10 +290,10 @@ def test_beside_several_folders_but_in_none_of_them(tmp_path):
         (tmp_path / f"{name}.jpg").touch()
     given = image_files.folders("\n".join(str(tmp_path / name) for name in ("a", "b", "a.jpg")))
     assert given == [str(tmp_path / "a"), str(tmp_path / "b")]
-    assert export.check(tmp_path / "out", given) == tmp_path / "out"
+    assert export.check(tmp_path / "out", tmp_path / "run", given) == tmp_path / "out"
     for name in ("a", "b"):
         with pytest.raises(InputError, match=f"outside of the images' folder .*/{name}; got"):
-            export.check(tmp_path / name / "out", given)
+            export.check(tmp_path / name / "out", tmp_path / "run", given)
     assert image_files.folders(str(tmp_path / "a.jpg")) == []
     (tmp_path / "x.zip").touch()
     assert image_files.folders(str(tmp_path / "x.zip")) == [str(tmp_path / "x.zip")]
