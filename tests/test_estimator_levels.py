@@ -221,7 +221,7 @@ def test_labels_are_for_scores_only(fitted):
     found = found._replace(metrics={"n_large": len(np.unique(found.cluster_labels))})
     without, with_ = (evaluate(embedding, found, t, config, seed=0) for t in (None, labels))
     np.testing.assert_array_equal(found.cluster_labels, fitted.labels_)
-    assert with_.metrics["tree"]["acc"] is not None
+    assert with_.metrics["kmeans"]["acc"] is not None
     assert without.metrics["kmeans"]["k_given"] == without.metrics["tree"]["n_large"]
 
 

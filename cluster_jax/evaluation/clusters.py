@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from cluster_jax.clustering import custom, placing, tree_fit
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.gridshift import GridShift
-from cluster_jax.clustering.placing import ByCenters, ByTree, ByVotes, Placing, Voters
 from cluster_jax.clustering.reduce import reduce
 from cluster_jax.clustering.tree_fit import TreeFit
 from cluster_jax.core import arrays, hosts, io, knn
@@ -22,7 +21,7 @@ from cluster_jax.metrics import partition
 
 
 class Clustering(NamedTuple):
-    """Clusters of `n` rows, as an algorithm has found them.
+    """Clusters of n rows, as an algorithm has found them.
 
     Outliers, distances and probabilities are those of the clusters that a run shows, see
     `runs.measured`.
@@ -30,11 +29,11 @@ class Clustering(NamedTuple):
     Attributes:
         metrics: what the algorithm tells of them, see `run_gridshift`, `run_tree` and `run_kmeans`.
         points: float `[n, n_components]`, the map. GridShift and k-means cluster the points of the
-            map; the others cluster the features and have none, see `maps`.
+            map, which are the rows themselves without a reduction; the others cluster the features
+            and have none, see `maps`, and neither have rows that are read in blocks.
         cluster_labels: int32 `[n]`, -1 for none.
         centers: float `[k, c]`, of k-means, in the map or among the features; None for the others.
         tree: the fit of SmoothTree, or None.
-        all_labels: int32 `[l]`, if only n of l rows are described; None: all are.
     """
 
     metrics: dict[str, Any]
@@ -42,7 +41,6 @@ class Clustering(NamedTuple):
     cluster_labels: NDArray
     centers: NDArray | None = None
     tree: TreeFit | None = None
-    all_labels: NDArray | None = None
 
 
 def find(
@@ -51,7 +49,6 @@ def find(
     *,
     seed: int,
     originals: NDArray | None = None,
-    shown: NDArray | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Clustering:
     """Returns the clusters of rows, found as `options` say.
@@ -62,16 +59,15 @@ def find(
         options: with a metric and a reduction.
         seed: random seed of the clustering and of the map that GridShift clusters.
         originals: int `[n]`, the row that each row is a copy of, see `tree_fit.fit`.
-        shown: int `[m]`, the rows that the result describes; None: all rows.
         progress: called with one line of text at each step.
     """
     method = options.method
     k = options.n_clusters
     if method == "tree":
-        return run_tree(x, options, seed=seed, shown=shown, originals=originals, progress=progress)
+        return run_tree(x, options, seed=seed, originals=originals, progress=progress)
     if method == "kmeans" and options.reduce == "none":
         progress(f"running k-means on {counted(x.shape[0], 'row')}, k = {k} ...")
-        return run_kmeans(x, options, seed=seed, shown=shown)
+        return run_kmeans(x, options, seed=seed)
     features = np.asarray(x)
     if method not in CLUSTERINGS:
         rows = arrays.normalize_rows(features) if options.metric == "cosine" else features
@@ -185,7 +181,6 @@ def run_tree(
     options: ClusterOptions,
     *,
     seed: int,
-    shown: NDArray | None,
     originals: NDArray | None,
     progress: Callable[[str], None],
 ) -> Clustering:
@@ -195,7 +190,6 @@ def run_tree(
         features: `[n, d]`, in memory or not.
         options: of the tree, with a metric.
         seed: random seed of the clustering.
-        shown: int `[m]`, the rows that the result describes; None: all rows.
         originals: int `[n]`, the row that each row is a copy of, see `tree_fit.fit`.
         progress: called with one line of text at each step.
 
@@ -221,33 +215,8 @@ def run_tree(
         "gap": fitted.gap if np.isfinite(fitted.gap) else None,
         "rows_clustered": m,
     }
-    labels = fitted.labels.astype(np.int32)
-    described = labels if shown is None else labels[shown]
-    every = None if shown is None else labels
-    points = np.empty((len(described), 0), np.float32)
-    return Clustering(metrics, points, described, tree=fitted, all_labels=every)
-
-
-def clusterer(
-    clustering: Clustering, training_rows: Voters, options: ClusterOptions
-) -> Placing | None:
-    """Returns what places new rows in clusters; None for a map of t-SNE, which cannot.
-
-    Args:
-        clustering: the clusters.
-        training_rows: the rows that were clustered, or a sample of them.
-        options: how they were clustered.
-    """
-    labels = clustering.cluster_labels
-    tree = clustering.tree
-    if tree is not None:
-        return ByTree(tree.smoother, tree.labels, tree.sample, tree.leaves, training_rows)
-    if options.method in CLUSTERINGS and options.reduce == "tsne":
-        return None
-    if options.method == "kmeans" and options.reduce == "none":
-        assert clustering.centers is not None
-        return ByCenters(clustering.centers, labels, training_rows)
-    return ByVotes(labels, options.n_neighbors, training_rows)
+    points = np.empty((n, 0), np.float32)
+    return Clustering(metrics, points, fitted.labels.astype(np.int32), tree=fitted)
 
 
 def scores(true_labels: NDArray | None, cluster_labels: NDArray) -> dict[str, Any]:
@@ -267,9 +236,7 @@ def _shape(features: Rows) -> str:
     return " x ".join(f"{side:,}" for side in features.shape)
 
 
-def run_kmeans(
-    x: Rows, options: ClusterOptions, *, seed: int, shown: NDArray | None = None
-) -> Clustering:
+def run_kmeans(x: Rows, options: ClusterOptions, *, seed: int) -> Clustering:
     """Returns the clusters of rows by k-means on all devices; shards are read in blocks.
 
     If there are several processes, all must call this with the same arguments.
@@ -278,7 +245,6 @@ def run_kmeans(
         x: `[n, d]`.
         options: of k-means.
         seed: random seed.
-        shown: int `[m]`, the rows that the result describes; None: all rows.
 
     Returns:
         The result, whose metrics are `k_given` and `inertia`.
@@ -297,13 +263,9 @@ def run_kmeans(
     how: dict[str, Any] = {"metric": metric, "n_init": options.n_init, "seed": seed, "mesh": mesh}
     if isinstance(x, Shards):
         fitted = kmeans_blocks(x, k, **how)
+        points = np.empty((x.shape[0], 0), np.float32)
     else:
-        fitted = kmeans(np.asarray(x), k, **how)
-    rows = slice(None) if shown is None else shown
-    return Clustering(
-        metrics={"k_given": k, "inertia": float(fitted.inertia)},
-        points=np.asarray(x[rows]),
-        cluster_labels=fitted.labels[rows],
-        centers=fitted.centers,
-        all_labels=None if shown is None else fitted.labels,
-    )
+        points = np.asarray(x)
+        fitted = kmeans(points, k, **how)
+    metrics = {"k_given": k, "inertia": float(fitted.inertia)}
+    return Clustering(metrics, points, fitted.labels, fitted.centers)

@@ -51,8 +51,8 @@ def evaluate(
 
     Args:
         embedding: `{"backbone": [n, d], "projection": [n, e]}`; has `config.features`.
-        clustering: the clusters by `config.method`, see `clusters.find`, with the metrics of the
-            clusters that are shown, see `runs.measured.scores`.
+        clustering: the clusters that are shown, with their scores as metrics, see
+            `runs.measured.scores`, and the tree of `config.method`.
         true_labels: int32 `[n]`, or None.
         config: the section `eval`.
         seed: random seed of k-means and the linear probe.
@@ -89,9 +89,8 @@ def evaluate(
             probe = stages.values(
                 "linear_probe", lambda: linear_probe(features, true_labels, **how, top=(1, 5))
             )
-    own_scores = clusters.scores(true_labels, clustering.cluster_labels)
     metrics = {
-        config.method: {**own_scores, **clustering.metrics},
+        config.method: clustering.metrics,
         "kmeans": {**clusters.scores(true_labels, kmeans_labels), "k_given": k},
         "knn": {str(k): accuracies.get(str(k)) for k in config.knn},
         "linear_probe": probe.get("1"),

@@ -29,6 +29,7 @@ from cluster_jax.runs import (
     config_paths,
     embedding_files,
     finish,
+    novel,
     page,
     photos,
     start,
@@ -314,33 +315,41 @@ def _cluster_and_write(
         until = longest if inputs.config.eval.sample is None else "until it is done"
         waiting = f"; {processes - 1} of {processes} hosts wait, {until}"
     say("clustering" + waiting)
-    seconds = time.perf_counter() - started
+    skipped = inputs.dataset.skipped
     workdir = files.workdir
     stages = _stages(files, inputs.config)
-    made = finish.embedded(inputs, embedding_files.read(workdir))
-    before, after = finish.first(made, workdir, workdirs.read_values(workdir / workdirs.IMAGES))
+    inputs, features = finish.readable(inputs, embedding_files.read(workdir))
+    images = workdirs.read_values(workdir / workdirs.IMAGES)
+    before, after = finish.first(inputs, features, workdir, images)
     old = np.arange(0)
     # The same images by another section `eval`.
     if workdirs.states(workdir) and after.shown is None:
         before = records.read(workdir)
         old = np.arange(len(before.columns))
         after = dataclasses.replace(before, config=after.config, store=after.store)
-    run, clustering = finish.clustered(made, before, after, old, "other", stages)
+    began = time.perf_counter()
+    is_trained = isinstance(inputs.config, RunConfig)
+    pictures = inputs.dataset.shown if is_trained else photos.of_run(after)
+    after = finish.with_duplicates(after, pictures)
+    run, clustering = finish.clustered(before, after, old, "other", stages)
     run = finish.complete(
-        made,
         run,
         clustering,
+        {name: x[run.rows] for name, x in features[workdirs.TRAIN_EMBEDDING].items()},
+        test=finish.probe_test(inputs, features),
         steps=int(files.steps[workdirs.TRAIN_EMBEDDING]),
         log=read_log(workdir),
-        seconds=seconds,
         stages=stages,
     )
+    if (discovered := novel.discover(inputs, features)) is not None:
+        run = novel.with_classes(run, discovered, inputs.dataset)
+    run = finish.with_seconds(run, began - started, time.perf_counter() - began)
     say("writing the report" if report else "writing the clusters")
     most = stores.MOST_PICTURES if processes == 1 else _PICTURES
-    stores.complete(workdir, made.inputs.dataset, most)
+    stores.complete(workdir, inputs.dataset, most)
     run = page.publish_next(before, run, with_report=report)
     stages.remove()
-    if not inputs.dataset.skipped:
+    if not skipped:
         start.print_skipped(run.skipped)
     say(summary.run_table(run.results))
     say("")

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cluster_jax.core.checks import InputError
+from cluster_jax.core.names import counted
 from cluster_jax.data import decode
 from cluster_jax.runs.next_state import with_rows
 from cluster_jax.runs.run import COLUMNS, DEPARTED, Run
@@ -244,3 +246,29 @@ def _digests_of_departed(run: Run, facts: NDArray, names: Sequence[str] | None) 
     if run.is_of_images or names is None:
         return [digest.tobytes() for digest in facts["digest"]]
     return [hashlib.sha256(name.encode("utf-8", "surrogateescape")).digest() for name in names]
+
+
+def check_leaving(run: Run, gone: int, changed: int, confirmed: bool, do: str) -> None:
+    """Raises an `InputError` if more than half of a run would leave or change without a yes.
+
+    Args:
+        run: the run before the update.
+        gone: number of its rows that would leave.
+        changed: number of its rows that would stay with another vector.
+        confirmed: whether somebody has confirmed that so many leave or change.
+        do: advice for the message: what to do if they are not meant to.
+    """
+    if 2 * (gone + changed) <= len(run.columns) or confirmed:
+        return
+    rows = f"of the {counted(len(run.columns), run.words[0])} of {run.workdir}"
+    yes = "by --yes (in Python confirmed=True)"
+    if not changed:
+        raise InputError(
+            f"{gone:,} {rows} are gone or have changed: {do}, or confirm that they leave, with "
+            f"what was decided about them, {yes}"
+        )
+    left = f", and {gone:,} {'is' if gone == 1 else 'are'} gone" if gone else ""
+    raise InputError(
+        f"{changed:,} {rows} have another vector under the same id{left}: {do}, or confirm {yes} "
+        "that they have changed; what was decided about rows that are there stays"
+    )

@@ -89,7 +89,7 @@ def _distances(run: Run, x: NDArray | None) -> NDArray:
             if label != NO_CLUSTER and label in place:
                 centers[code] = of_leaves[place[label]]
     if isinstance(placer, ByCenters):
-        if np.array_equal(labels, placer.labels):
+        if np.array_equal(run.labels[run.rows_of_placer], placer.labels):
             centers = placer.centers[ids]
         if placer.voters.metric == "cosine":  # Half the squared distance of unit rows.
             directions = arrays.normalize_rows(centers)

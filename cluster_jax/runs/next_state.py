@@ -13,14 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster_jax.clustering import placing, stable_ids, tree_fit
+from cluster_jax.clustering import tree as trees
 from cluster_jax.clustering.base import NO_CLUSTER
-from cluster_jax.clustering.placing import ByTree, Placing, Voters
+from cluster_jax.clustering.placing import ByCenters, ByTree, ByVotes, Placing, Voters
 from cluster_jax.clustering.tree_fit import TreeFit
 from cluster_jax.core import arrays
 from cluster_jax.core.arrays import Rows
 from cluster_jax.data.arrays import Shards
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import Clustering
+from cluster_jax.evaluation.options import CLUSTERINGS
 from cluster_jax.runs import measured
 from cluster_jax.runs.run import COLUMNS, Run
 
@@ -59,15 +61,14 @@ def with_rows(run: Run, count: int, first: int = 0) -> Run:
     return dataclasses.replace(run, columns=np.concatenate([run.columns, added]))
 
 
-def find(after: Run, old: NDArray, x: Rows, step: Step) -> Clustering:
+def find(after: Run, x: Rows, step: Step) -> Clustering:
     """Returns the clusters of the rows that are there now, as the run asks for them.
 
     If rows have left, and fewer different ones are there than clusters were asked for, so many are
     found.
 
     Args:
-        after: see `next_state`, like `old` and `x`.
-        old: int `[l]`.
+        after: see `next_state`, like `x`.
         x: features `[m, d]`.
         step: the known copies, and how the clusters get their numbers.
     """
@@ -80,7 +81,6 @@ def find(after: Run, old: NDArray, x: Rows, step: Step) -> Clustering:
         options,
         seed=after.config["seed"],
         originals=step.originals,
-        shown=after.shown if isinstance(x, Shards) else None,
         progress=step.progress,
     )
 
@@ -103,9 +103,9 @@ def next_state(
         step: how the clusters get their numbers.
         clustering: the clusters of the m rows, see `find`.
     """
-    found = clustering.cluster_labels if clustering.all_labels is None else clustering.all_labels
-    is_whole = clustering.all_labels is not None
-    rows = np.arange(len(after.columns)) if is_whole else after.rows
+    found = clustering.cluster_labels
+    is_whole = len(found) == len(after.columns)
+    rows = np.arange(len(found)) if is_whole else after.rows
     state, held, decided = _numbered(after, rows, len(old), x, clustering, step)
     columns = after.columns.copy()
     columns["label"] = NO_CLUSTER
@@ -118,6 +118,9 @@ def next_state(
     born = {event.id for event in state.events if event.kind == stable_ids.EMERGED}
     had = before.labels
     stayed = had[old[old < len(had)]]
+    is_in_blocks = isinstance(x, Shards)
+    described = x[after.rows] if is_in_blocks else np.asarray(x)
+    points = described if is_in_blocks and clustering.tree is None else clustering.points
     after = dataclasses.replace(
         after,
         columns=columns,
@@ -128,17 +131,13 @@ def next_state(
         events=stable_ids.events(stayed, columns["label"], born, had=had) if len(had) else (),
         fit={**clustering.metrics, "is_shown": _are_same(found, state.ids)},
         tree=None if clustering.tree is None else clustering.tree.linkage,
-        points=clustering.points.astype(np.float32) if clustering.points.size else None,
+        points=points.astype(np.float32) if points.size else None,
+        placer=placer_of(clustering, state.ids, described, after),
     )
-    described = x[after.rows] if isinstance(x, Shards) else np.asarray(x)
-    placer = placer_of(clustering, described, after)
-    if isinstance(placer, ByTree):
-        placer = dataclasses.replace(placer, labels=after.labels[rows])
-    after = dataclasses.replace(after, placer=placer)
-    return measured.described(after, described if isinstance(x, Shards) else None)
+    return measured.described(after, described if is_in_blocks else None)
 
 
-def placer_of(clustering: Clustering, x: NDArray, run: Run) -> Placing | None:
+def placer_of(clustering: Clustering, ids: NDArray, x: NDArray, run: Run) -> Placing | None:
     """Returns what assigns new images or rows to clusters; None if a map of t-SNE was clustered.
 
     New images are compared with all images of the run, which it stores anyway; new rows with those
@@ -146,19 +145,28 @@ def placer_of(clustering: Clustering, x: NDArray, run: Run) -> Placing | None:
 
     Args:
         clustering: the clusters.
-        x: float `[m, d]`, the rows that `clustering` describes; of images unit rows.
+        ids: int `[n]`, their numbers.
+        x: float `[m, d]`, the rows that are described; of images unit rows.
         run: the run, for the options, with a metric.
     """
     tree = clustering.tree
     options = run.options
-    metric = str(options.metric)
     if tree is not None and not run.is_of_images:
-        return tree.placer
+        return dataclasses.replace(tree.placer, labels=ids)
+    metric = str(options.metric)
     distinct = rows = arrays.normalize_rows(x) if metric == "cosine" else x
     if tree is not None and len(x) <= tree_fit.MAX_ROWS:
         distinct = rows[tree.sample]  # Of copies one counts.
     known = Voters(rows, metric, placing.novelty_threshold(distinct, metric))
-    return clusters.clusterer(clustering, known, options)
+    if tree is not None:
+        return ByTree(tree.smoother, ids, tree.sample, tree.leaves, known)
+    labels = clustering.cluster_labels
+    if options.method in CLUSTERINGS and options.reduce == "tsne":
+        return None
+    if options.method == "kmeans" and options.reduce == "none":
+        assert clustering.centers is not None
+        return ByCenters(clustering.centers, labels, known)
+    return ByVotes(labels, options.n_neighbors, known)
 
 
 def _numbered(
@@ -174,7 +182,7 @@ def _numbered(
         clustering: the clusters of the m rows.
         step: see `next_state`.
     """
-    found = clustering.cluster_labels if clustering.all_labels is None else clustering.all_labels
+    found = clustering.cluster_labels
     decided = after.columns["decided"]
     if not n_old:
         return _first(after, found), after.held, decided
@@ -370,9 +378,6 @@ def _moved(before: NDArray, ids: NDArray, found: NDArray, changed: NDArray) -> N
 
 def _are_same(one: NDArray, other: NDArray) -> bool:
     """Returns whether two arrays of clusters int `[n]` part the rows in the same way."""
-    if not np.array_equal(one == NO_CLUSTER, other == NO_CLUSTER):
-        return False
-    first = np.unique(one, return_inverse=True)[1]
-    codes, second = np.unique(other, return_inverse=True)
-    pairs = np.unique(first * max(len(codes), 1) + second)
-    return len(pairs) == len(codes) == int(first.max(initial=-1)) + 1
+    is_in = one != NO_CLUSTER
+    codes = [trees.by_first(labels)[1] for labels in (one, other)]
+    return np.array_equal(is_in, other != NO_CLUSTER) and np.array_equal(codes[0], codes[1])

@@ -13,6 +13,7 @@ from cluster_jax.discovery import scores as discovery
 from cluster_jax.discovery import splits
 from cluster_jax.discovery.scores import Discovery, NetworkOutputs
 from cluster_jax.evaluation.options import EvalConfig
+from cluster_jax.runs import measured
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.embedding_files import Embeddings
 from cluster_jax.runs.run import Run
@@ -20,13 +21,17 @@ from cluster_jax.training.build import Inputs
 from cluster_jax.training.config import AnyConfig, RunConfig
 
 
-def with_n_classes(config: AnyConfig, dataset: Dataset) -> EvalConfig:
+def with_n_classes(config: AnyConfig, run: Run) -> EvalConfig:
     """Returns the section `eval` with the number of novel classes as that of clusters of k-means.
 
     It is returned unchanged without novel class discovery, and if it sets that number itself.
+
+    Args:
+        config: the config of the run.
+        run: the run.
     """
     section = config.eval
-    if dataset.partial_labels is None or section.kmeans.n_clusters is not None:
+    if run.shown is None or section.kmeans.n_clusters is not None:
         return section
     assert isinstance(config, RunConfig)
     kmeans = dataclasses.replace(section.kmeans, n_clusters=config.method.novel_classes)
@@ -72,8 +77,9 @@ def discover(inputs: Inputs[AnyConfig], features: Embeddings) -> Discovery | Non
 def with_classes(run: Run, discovered: Discovery, dataset: Dataset) -> Run:
     """Returns a run whose clusters are the known classes and, after them, the novel ones.
 
-    The nearest images vote for the class of a new one. What the clusters by `eval.method` have
-    beside their scores, such as probabilities, is dropped.
+    Its results have the metrics of the discovery. The nearest images vote for the class of a new
+    one. What the clusters by `eval.method` have beside their scores, such as probabilities, is
+    dropped.
 
     Args:
         run: the run, whose clusters were found by `eval.method`.
@@ -87,8 +93,10 @@ def with_classes(run: Run, discovered: Discovery, dataset: Dataset) -> Run:
     columns["label"][run.rows] = len(names) + discovered.cluster_labels
     columns["found"] = columns["label"]
     voters = Voters(run.all_features, "cosine", discovered.novelty_threshold)
-    return dataclasses.replace(
+    metrics = {**run.results["metrics"], "discovery": discovered.metrics}
+    run = dataclasses.replace(
         run,
+        results={**run.results, "metrics": metrics},
         columns=columns,
         known_classes=tuple(names),
         placer=ByVotes(columns["label"], discovery.VOTERS, voters),
@@ -99,3 +107,4 @@ def with_classes(run: Run, discovered: Discovery, dataset: Dataset) -> Run:
         probabilities=None,
         next_label=int(columns["label"].max()) + 1,
     )
+    return measured.measured(run)

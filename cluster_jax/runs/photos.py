@@ -10,11 +10,12 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
-from cluster_jax.core import io
+from cluster_jax.core import hosts, io
 from cluster_jax.core import mesh as meshes
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import decode, images
@@ -74,15 +75,17 @@ def prepare(
             _write(files, inputs)
         embedding = io.read_arrays(workdir / workdirs.TRAIN_EMBEDDING)
         readable = readable_images(inputs.dataset, embedding)
-        stores.complete(workdir, readable)
-        pictures = stores.read_pictures(workdir)
+        if jax.process_index() == 0:
+            stores.complete(workdir, readable)
+        hosts.wait_for_all("pictures")
         if is_done and readable.facts is not None:
-            now = readable.facts(np.arange(readable.size))
-            if (now["digest"] != pictures.facts["digest"][: len(now)]).any():
+            pictures = stores.read_pictures(workdir)
+            rows = pictures.rows[pictures.rows < readable.size]
+            if (readable.facts(rows)["digest"] != pictures.facts["digest"][: len(rows)]).any():
                 raise claims.changed(workdir)
         if readable.skipped != inputs.dataset.skipped:
             start.print_skipped(readable.skipped)
-        return inputs._replace(dataset=_as_stored(readable, pictures))
+        return inputs._replace(dataset=readable)
 
     return files, make
 
@@ -111,22 +114,6 @@ def _write(files: Files, inputs: Inputs[PhotosConfig]) -> None:
 
     labels = inputs.dataset.labels
     embedding_files.write(files, workdirs.TRAIN_EMBEDDING, encoder.checksum, make, labels)
-
-
-def _as_stored(dataset: Dataset, pictures: Pictures) -> Dataset:
-    """Returns photos whose pixels and facts are those in the store.
-
-    Only `load` reads their files. Images in memory stay as they are.
-    """
-    if dataset.load is None:
-        return dataset
-    rows = np.arange(dataset.size)
-    return dataset._replace(
-        shape=pictures.fetch(rows[:1]).shape[1:],
-        images=None,
-        fetch=pictures.fetch,
-        facts=pictures.facts[: dataset.size].__getitem__,
-    )
 
 
 def embed(inputs: Inputs[PhotosConfig], encoder: Encoder, kept: Parts | None = None) -> Batch:
@@ -215,7 +202,7 @@ def now(
     more: Sequence[str],
     gone: Sequence[str],
     exclude: Sequence[str],
-    confirm: Callable[[int, int, str], None],
+    confirmed: bool,
 ) -> Now:
     """Returns the photos of the next state of a run, of which new ones are embedded.
 
@@ -224,14 +211,14 @@ def now(
         more: further folders or files.
         gone: folders of the run that a person gives up.
         exclude: globs of files that are left out from now on.
-        confirm: called with the numbers of photos that leave and that change, and what to do if
-            they are not meant to; it raises an error if nobody has confirmed that.
+        confirmed: whether somebody has confirmed that more than half of the photos may leave.
 
     Raises:
-        InputError: see `config_of` and `sources.find`; or no photo is left.
+        InputError: see `config_of`, `sources.find` and `match.check_leaving`; or no photo is left.
     """
     inputs, comparison, is_kept = _compare(run, more, gone, exclude)
-    confirm(int((~is_kept).sum()), 0, "name the folder in which they are now")
+    do = "name the folder in which they are now"
+    match.check_leaving(run, int((~is_kept).sum()), 0, confirmed, do)
     comparison, made, skipped = _embedded(comparison, inputs)
     found = comparison.joined(is_kept, made)
     after = dataclasses.replace(found.after, config=inputs.config.values)

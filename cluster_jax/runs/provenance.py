@@ -11,12 +11,12 @@ import jax
 from cluster_jax import __version__
 from cluster_jax.clustering import custom
 from cluster_jax.core.names import counted
-from cluster_jax.data.datasets import Dataset
 from cluster_jax.evaluation import own
 from cluster_jax.evaluation.options import FINDERS, EvalConfig
 from cluster_jax.nets import pretrained
 from cluster_jax.report import summary
-from cluster_jax.training.config import AnyConfig, RunConfig
+from cluster_jax.runs.run import Run
+from cluster_jax.training.config import AnyConfig, RunConfig, parse_config
 
 PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy", "scikit-learn", "umap-learn")
 # Keys of the section `data` that say which images.
@@ -25,20 +25,17 @@ _DATA = ("name", "split", "limit", "image_size", "interpolation")
 _TRAINED = ("method", "batch_size", "nrcc", "clusters_given_to_training")
 
 
-def describe(
-    config: AnyConfig, section: EvalConfig, dataset: Dataset, clustered: Dataset, steps: int
-) -> dict[str, Any]:
+def describe(run: Run, section: EvalConfig, steps: int) -> dict[str, Any]:
     """Returns the entry "provenance" of the results of a run: images, settings, uses of labels.
 
     Args:
-        config: config of the run.
+        run: the run of images.
         section: its section `eval`, see `novel.with_n_classes`: a number of clusters of k-means
             that is None was that of the labels, or that of the clusters found.
-        dataset: the training images.
-        clustered: the images that were clustered and scored.
         steps: number of training steps; 0: nothing was trained, and the entries of a training are
             None.
     """
+    config = parse_config(run.config)
     finder = section.method
     k = section.kmeans.n_clusters
     trained = dict.fromkeys(_TRAINED)
@@ -51,20 +48,20 @@ def describe(
             encoder = pretrained.overrides(config.encoder)
             weights = encoder["weights"]
             network = f"{network} on features of {encoder['name']}"
-    is_given = dataset.labels is not None or k is not None or section.n_clusters is not None
+    is_given = run.truth is not None or k is not None or section.n_clusters is not None
     kmeans = "given" if is_given else f"as found by {summary.TITLES.get(finder, finder)}"
     bandwidth = "found" if section.bandwidth == "auto" else "given"
     return {
         "data": {key: getattr(config.data, key) for key in _DATA},
-        "images_trained": dataset.size if steps else 0,
-        "images_scored": clustered.size,
-        "images_skipped": sum(not name.endswith("/") for name, _ in dataset.skipped),
-        "files_ignored": dict(dataset.ignored),
+        "images_trained": len(run.columns) if steps else 0,
+        "images_scored": len(run.rows),
+        "images_skipped": sum(not name.endswith("/") for name, _ in run.skipped),
+        "files_ignored": run.source["ignored"],
         "steps": steps,
         "network": network,
         "pretrained": None if weights is None else pretrained.describe(weights),
         **trained,
-        "labels_used_for": _uses_of_labels(config, dataset, counts=k is None),
+        "labels_used_for": _uses_of_labels(run, config, counts=k is None),
         "number_of_clusters": {
             finder: "found" if section.n_clusters is None else "given",
             "kmeans": kmeans,
@@ -89,23 +86,22 @@ def _training(config: RunConfig) -> dict[str, Any]:
     return dict(zip(_TRAINED, (names, config.train.batch_size, sampler, given), strict=True))
 
 
-def _uses_of_labels(config: AnyConfig, dataset: Dataset, *, counts: bool) -> list[str]:
+def _uses_of_labels(run: Run, config: AnyConfig, *, counts: bool) -> list[str]:
     """Returns the uses of labels in words; `[]` if no labels were used.
 
     Args:
-        config: config of the run.
-        dataset: the training images.
+        run: the run.
+        config: its config.
         counts: whether true labels, if there are any, gave the number of clusters of k-means.
     """
-    labels = dataset.labels
-    known = dataset.partial_labels
+    labels = run.truth
     uses = ["scoring"] if labels is not None else []
     if config.data.classes is not None and labels is not None:
         chosen = counted(int(labels.max()) + 1, "class", "classes")
         uses.append(f"the choice of the images of {chosen}")
-    if known is not None:
-        classes = counted(int(known.max()) + 1, "known class", "known classes")
-        uses.append(f"training on the {counted(int((known >= 0).sum()), 'image')} of {classes}")
+    if (known := run.images.get("known")) is not None:
+        classes = counted(known["classes"], "known class", "known classes")
+        uses.append(f"training on the {counted(known['images'], 'image')} of {classes}")
     if labels is not None and counts:
         uses.append("the number of clusters of k-means")
     return uses

@@ -5,7 +5,7 @@ import hashlib
 import json
 import pathlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -95,12 +95,19 @@ def cluster(
     if devices.is_first():
         workdirs.check_unused(workdir)
     started = time.perf_counter()
-    before = records.empty("rows", workdir, io.plain(config), {})
-    after = _with_table(before, features, labels, x, options, shown)
-    results = {"provenance": _provenance(files, features, labels, options, seed, shown)}
-    after = dataclasses.replace(after, source=_source(files, features), results=results)
+    before = Run("rows", workdir, io.plain(config), {})
+    after = dataclasses.replace(
+        with_rows(before, len(features.values)),
+        source=_source(files, features),
+        store=rows_of(x, options) if shown is None else None,
+        names=None if features.names is None else tuple(features.names),
+        facts=digests(x) if shown is None else None,
+        truth=None if labels is None else labels.codes,
+        label_names=None if labels is None else tuple(labels.names),
+        shown=shown,
+    )
     step = Step(progress=devices.say)
-    run = clustered(before, after, np.arange(0), features.values, step, x)
+    run = clustered(before, after, np.arange(0), features.values, step)
     seconds = {"seconds": {"cluster": time.perf_counter() - started}}
     run = dataclasses.replace(run, results={**run.results, **seconds})
     if not devices.is_first():
@@ -111,30 +118,20 @@ def cluster(
     return workdir, _written(before, run, config, with_report=with_report)
 
 
-def clustered(
-    before: Run,
-    after: Run,
-    old: NDArray,
-    values: Rows,
-    step: Step,
-    described: NDArray | None = None,
-) -> Run:
+def clustered(before: Run, after: Run, old: NDArray, values: Rows, step: Step) -> Run:
     """Returns the next state of a run of embeddings with its results.
 
     Args:
         before: the state before, perhaps an empty one.
-        after: see `next_state.next_state`, like `old`; its results have a provenance.
+        after: see `next_state.next_state`, like `old`.
         old: int `[l]`.
         values: the rows `[n, d]`.
         step: how the clusters get their numbers.
-        described: `[m, d]`, the rows that are described, see `measured.scores`.
     """
-    run = next_state(before, after, old, values, step, find(after, old, values, step))
+    run = next_state(before, after, old, values, step, find(after, values, step))
     step.progress("scoring ...")
-    files = run.source["files"]
-    read = {"rows": values.shape[0], "features": files[0], "files": files}
-    provenances = {**run.results["provenance"], **read, **provenance.environment()}
-    results = {**run.results, "metrics": {}, "provenance": provenances}
+    results = {**run.results, "metrics": {}, "provenance": _provenance(run, values)}
+    described = values[run.rows] if run.store is None else None
     return measured.measured(dataclasses.replace(run, results=results), described)
 
 
@@ -194,35 +191,6 @@ def _prepared(
     return x, shown, options
 
 
-def _with_table(
-    run: Run,
-    features: tables.Table,
-    labels: tables.Labels | None,
-    x: NDArray,
-    options: ClusterOptions,
-    shown: NDArray | None,
-) -> Run:
-    """Returns an empty run with the rows of a table, which have no cluster yet.
-
-    Args:
-        run: the empty run.
-        features: the features of all rows, and their ids.
-        labels: the true label of each row, or None.
-        x: `[m, d]`, the features of the rows that are described.
-        options: how the rows are clustered.
-        shown: the indices of the rows that are described; None: all rows, which are stored.
-    """
-    return dataclasses.replace(
-        with_rows(run, len(features.values)),
-        store=rows_of(x, options) if shown is None else None,
-        names=None if features.names is None else tuple(features.names),
-        facts=digests(x) if shown is None else None,
-        truth=None if labels is None else labels.codes,
-        label_names=None if labels is None else tuple(labels.names),
-        shown=shown,
-    )
-
-
 def rows_of(x: NDArray, options: ClusterOptions) -> NDArray:
     """Returns rows `[n, d]` as the run stores them: unit rows if the metric is cosine."""
     if options.metric == "cosine":
@@ -268,8 +236,8 @@ def read_rows(
 
 def now(
     run: Run,
-    table: tables.Table | None,
-    confirm: Callable[[int, int, str], None],
+    table: tables.Table,
+    confirmed: bool,
     *,
     add: bool,
     file: str | None,
@@ -278,31 +246,33 @@ def now(
 
     Args:
         run: the run before the update.
-        table: the rows; None: those of the run.
-        confirm: see `photos.now`.
+        table: the rows.
+        confirmed: whether somebody has confirmed that more than half of the rows may leave or
+            change.
         add: whether the rows of the run that the table lacks stay; the order is that of the run
             then, and after it new rows.
         file: path of the table, or None.
 
     Raises:
-        InputError: see `options_of` and `_compare`.
+        InputError: see `options_of`, `_compare` and `match.check_leaving`.
     """
     options = options_of(run)
     x = run.all_features
-    values = x if table is None else table.values[:]
+    values = table.values[:]
     comparison = _compare(run, values, table)
     is_kept = comparison.known >= 0
     if add:
         is_kept[:] = True
     do = "give the file that has all rows, or --add for new ones"
-    confirm(int((~is_kept).sum()), int((is_kept & comparison.changed).sum()), do)
+    gone, changed = int((~is_kept).sum()), int((is_kept & comparison.changed).sum())
+    match.check_leaving(run, gone, changed, confirmed, do)
     made = rows_of(values[comparison.to_embed].astype(x.dtype), options)
     found = comparison.joined(is_kept, made)
     if file is not None:
         files = [*run.source["files"], file] if add else [file]
         source = {**run.source, "files": [*dict.fromkeys(files)]}
         found = found._replace(after=dataclasses.replace(found.after, source=source))
-    if add or table is None:
+    if add:
         return found
     places = np.concatenate([comparison.known[found.old], comparison.new])
     return found._replace(order=np.argsort(places))
@@ -324,7 +294,7 @@ def options_of(run: Run) -> ClusterOptions:
     return ClusterOptions.of(run.config)
 
 
-def _compare(run: Run, values: NDArray, table: tables.Table | None) -> Comparison:
+def _compare(run: Run, values: NDArray, table: tables.Table) -> Comparison:
     """Compares rows `[m, d]` of a table with a run.
 
     A row is known if the run has a row of the same id. If the rows of the run are numbered, the
@@ -332,17 +302,14 @@ def _compare(run: Run, values: NDArray, table: tables.Table | None) -> Compariso
 
     Args:
         run: before.
-        values: the rows; the features of the run if `table` is None.
-        table: the table, for its ids. None: the rows are those of the run.
+        values: the rows.
+        table: the table, for its ids.
 
     Raises:
         InputError: a row is not finite, the number of columns differs from that of the run, or the
             rows of the run have ids and those of the table have none.
         TypeError: see `core.arrays.numeric`.
     """
-    if table is None:
-        assert run.facts is not None
-        return match.compare(run, run.names, run.facts)
     with checks.named({"X must": "--features must"}):
         run.checked(values)
     if run.names is not None and table.names is None:
@@ -382,47 +349,40 @@ def fingerprint(features: tables.Table, labels: tables.Labels | None) -> dict[st
 def _source(files: Mapping[str, str | None], features: tables.Table) -> dict[str, Any]:
     """Returns what rows were read from, see `Run.source`."""
     return {
-        "features": files["features"],
+        **files,
         "files": [files["features"]],
         "ids": features.ids,
         "feature_columns": features.columns,
+        "columns_left_out": features.left_out,
         "array": features.array,
         "columns": features.values.shape[1],
     }
 
 
-def _provenance(
-    files: Mapping[str, str | None],
-    features: tables.Table,
-    labels: tables.Labels | None,
-    options: ClusterOptions,
-    seed: int,
-    shown: NDArray | None,
-) -> dict[str, Any]:
-    """Returns the entry "provenance" of the results; for the arguments see `cluster`.
+def _provenance(run: Run, values: Rows) -> dict[str, Any]:
+    """Returns the entry "provenance" of the results, without the origin of the number of clusters.
 
-    `shown` are the indices of the described rows, None for all rows.
+    Args:
+        run: the run.
+        values: its rows `[n, d]`, in memory or not.
     """
+    options = run.options
     unused = {"n_clusters"} if options.method == "kmeans" else {"n_clusters", "n_init"}
     if options.reduce == "none":
         unused |= {"n_components", "n_neighbors"}
-    used = {k: v for k, v in dataclasses.asdict(options).items() if k not in unused}
     bandwidth = "found" if options.bandwidth == "auto" else "given"
-    n = len(features.values)
     rows_used = {}
-    if isinstance(features.values, Shards) and shown is not None:
-        of_all = {"all": n, "files": len(features.values.files), "in_report": len(shown)}
+    if isinstance(values, Shards):
+        of_all = {"all": len(values), "files": len(values.files), "in_report": len(run.rows)}
         rows_used = {"rows_used": of_all}
     return {
-        **files,
-        **_source(files, features),
-        "columns_left_out": features.left_out,
-        "rows": n,
+        **run.source,
+        "features": run.source["files"][0],
+        "rows": values.shape[0],
         **rows_used,
-        **used,
-        "seed": seed,
-        "labels_used_for": [] if labels is None else ["scoring"],
-        "number_of_clusters": {options.method: "found" if options.n_clusters is None else "given"},
+        **{k: v for k, v in dataclasses.asdict(options).items() if k not in unused},
+        "seed": run.config["seed"],
+        "labels_used_for": [] if run.truth is None else ["scoring"],
         "bandwidth": bandwidth if options.method == "gridshift" else None,
         **provenance.environment(),
     }

@@ -1,11 +1,12 @@
 """The one record of a finished run, of images or of embeddings, in memory and on disk."""
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -77,21 +78,22 @@ class Run:
 
     A run has n images or rows, of which m are described: all of them but in novel class discovery,
     where those with a known class are in no cluster, and for embeddings that do not fit into memory
-    and are described by a sample.
+    and are described by a sample. A run of which only the first four attributes are given is empty:
+    a first run is an update of it.
 
     Attributes:
         kind: "photos" for images that a pretrained network has embedded, "training" for images of
             which the network was trained, "rows" for embeddings.
         workdir: folder of the run.
-        number: number of the state: 1, 2, ...; 0: it is not written yet.
-        made_by: what made the state: "first" (clustering), "update" or "corrections".
         config: what was asked for, as in `config.json`; paths are absolute.
         images: content of `images.json`: what the encoder needs; {} for embeddings.
+        number: number of the state: 1, 2, ...; 0: it is not written yet.
+        made_by: what made the state: "first" (clustering), "update" or "corrections".
         results: metrics and provenance, as in `results.json`: an output.
         columns: `[n]` of `COLUMNS`, what is known of each image or row.
-        source: what the images or rows were read from: of embeddings the "features" (a path),
-            "ids", "feature_columns", "array" and number of "columns", and of the rows of now the
-            "files"; of images the "ignored" files
+        source: what the images or rows were read from: of embeddings the "features" and "labels" (a
+            path or None), "ids", "feature_columns", "columns_left_out", "array" and number of
+            "columns", and of the rows of now the "files"; of images the "ignored" files
             by reason, how many were "clustered", and the hashes of modules of the user's own,
             "finder" and "metrics".
         fit: what the last fit has told of its own clusters, such as "verdict"; "is_shown" says
@@ -133,7 +135,7 @@ class Run:
         whole: those of `held` that a person has called one kind.
         pages: `state` of a state -> its "number" and the "files" of its page, by browser, that have
             been applied, the last one first. These states are kept: their pages may be saved again.
-        updates: number of updates of the run.
+        updates: number of updates of the run; -1: it has no clusters yet.
         is_corrected: whether a person has moved, confirmed or taken out rows, or merged clusters.
         events: events of the last update.
         changes: numbers of rows of the last update by the "change" in `changes.csv`.
@@ -145,19 +147,19 @@ class Run:
 
     kind: str
     workdir: epath.Path
-    number: int
-    made_by: str
     config: Mapping[str, Any]
     images: Mapping[str, Any]
-    results: Mapping[str, Any]
-    columns: NDArray
-    store: NDArray | None
-    names: tuple[str, ...] | None
-    distances: NDArray
-    outliers: NDArray
-    linkage: NDArray
-    placer: Placing | None
-    next_label: int
+    number: int = 0
+    made_by: str = "first"
+    results: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    columns: NDArray = dataclasses.field(default_factory=lambda: np.zeros(0, COLUMNS))
+    store: NDArray | None = None
+    names: tuple[str, ...] | None = None
+    distances: NDArray = dataclasses.field(default_factory=lambda: np.zeros(0, np.float32))
+    outliers: NDArray = dataclasses.field(default_factory=lambda: np.zeros(0, bool))
+    linkage: NDArray = dataclasses.field(default_factory=lambda: np.zeros((0, 4)))
+    placer: Placing | None = None
+    next_label: int = 0
     source: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     fit: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     gone: NDArray = dataclasses.field(default_factory=lambda: np.zeros(0, DEPARTED))
@@ -178,7 +180,7 @@ class Run:
     held: frozenset[int] = frozenset()
     whole: frozenset[int] = frozenset()
     pages: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    updates: int = 0
+    updates: int = -1
     is_corrected: bool = False
     events: tuple[Event, ...] = ()
     changes: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -444,38 +446,6 @@ class Run:
                 (self.workdir / f"run-{number}.npz").unlink()
 
 
-def empty(
-    kind: str, workdir: epath.Path, config: Mapping[str, Any], images: Mapping[str, Any]
-) -> Run:
-    """Returns a run without rows, of which a first run is an update.
-
-    Args:
-        kind: see `Run`.
-        workdir: folder of the run.
-        config: what is asked for.
-        images: content of its `images.json`; {} for embeddings.
-    """
-    none = np.zeros(0)
-    return Run(
-        kind=kind,
-        workdir=workdir,
-        number=0,
-        made_by="first",
-        config=config,
-        images=images,
-        results={},
-        columns=np.zeros(0, COLUMNS),
-        distances=none.astype(np.float32),
-        outliers=none.astype(bool),
-        linkage=np.empty((0, 4)),
-        placer=None,
-        next_label=0,
-        updates=-1,
-        store=None,
-        names=None,
-    )
-
-
 def reordered(run: Run, order: NDArray) -> Run:
     """Returns a run of embeddings in memory, in the clusters of the tree, with its rows reordered.
 
@@ -498,6 +468,18 @@ def reordered(run: Run, order: NDArray) -> Run:
         values = getattr(run, name)
         changed[name] = None if values is None else values[order]
     return dataclasses.replace(run, **changed)
+
+
+@contextlib.contextmanager
+def opened(workdir: epath.PathLike) -> Iterator[Run]:
+    """Locks the folder of a finished run, and yields its newest state.
+
+    Raises:
+        InputError: see `read`, or another process uses the folder.
+    """
+    folder = workdirs.of_run(workdir)
+    with workdirs.locked(folder):
+        yield read(folder)
 
 
 def read(workdir: epath.PathLike, back: int = 0) -> Run:

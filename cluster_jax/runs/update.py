@@ -6,16 +6,14 @@ An update compares the photos or rows that exist now with those of the run, by c
 """
 
 import dataclasses
-import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
 from cluster_jax.core import checks
-from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import folder as image_files
 from cluster_jax.data.tables import Table
@@ -29,11 +27,7 @@ from cluster_jax.runs.changes import Ended
 from cluster_jax.runs.match import Now
 from cluster_jax.runs.next_state import Numbers, Step
 from cluster_jax.runs.run import Run
-from cluster_jax.training.build import Inputs
 from cluster_jax.training.config import AnyConfig, parse_config
-
-# Raises an error unless so many rows may leave, and so many change; says what to do instead.
-Confirm = Callable[[int, int, str], None]
 
 
 def update_photos(
@@ -66,11 +60,10 @@ def update_photos(
         InputError: the run or the photos cannot be used, or another process uses the workdir; no
             state was written.
     """
-
-    def present(before: Run, confirm: Confirm) -> Now:
-        return photos.now(before, folders, gone, exclude, confirm)
-
-    return _updated(workdir, present, refit=refit, confirmed=confirmed, with_report=with_report)
+    started = time.perf_counter()
+    with records.opened(checks.local(workdir)) as before:
+        now = photos.now(before, folders, gone, exclude, confirmed)
+        return _updated(before, now, started, refit=refit, with_report=with_report)
 
 
 def update_rows(
@@ -104,41 +97,31 @@ def update_rows(
         InputError: the run or the rows cannot be used, or another process uses the workdir; no
             state was written.
     """
+    started = time.perf_counter()
+    with records.opened(checks.local(workdir)) as before:
+        embeddings.options_of(before)
+        now = _same_rows(before)
+        if table is not None:
+            now = embeddings.now(before, table, confirmed, add=add, file=file)
+        return _updated(before, now, started, refit=refit, with_report=with_report)
 
-    def present(before: Run, confirm: Confirm) -> Now:
-        return embeddings.now(before, table, confirm, add=add, file=file)
 
-    return _updated(workdir, present, refit=refit, confirmed=confirmed, with_report=with_report)
-
-
-def _updated(
-    workdir: epath.PathLike,
-    present: Callable[[Run, Confirm], Now],
-    *,
-    refit: bool,
-    confirmed: bool,
-    with_report: bool,
-) -> Ended:
+def _updated(before: Run, now: Now, started: float, *, refit: bool, with_report: bool) -> Ended:
     """Updates a run to what is there now; returns the message and values for `--json`.
 
     Args:
-        workdir: folder of a finished run.
-        present: returns what is there now, see `photos.now`.
-        refit: see `update_photos`, like the next two.
-        confirmed: whether more than half of the photos or rows may leave or change.
+        before: the newest state of the run, whose folder is locked.
+        now: the rows of the next state.
+        started: what `time.perf_counter` returned when the command began.
+        refit: see `update_photos`.
         with_report: whether the page is written.
     """
-    started = time.perf_counter()
-    workdir = workdirs.of_run(checks.local(workdir))
-    with workdirs.locked(workdir):
-        before = records.read(workdir)
-        now = present(before, functools.partial(_confirm, before, confirmed))
-        if not (refit or _differs(before, now.after)):
-            after = dataclasses.replace(_ordered(now.after, now), source=before.source)
-            return _unchanged(before, after, with_report=with_report)
-        numbers: Numbers = "refit" if refit else "kept"
-        run = _next(before, now, numbers, started, with_report=with_report)
-        return changes.words(before, run, refit=refit), changes.values(run, refit=refit)
+    if not (refit or _differs(before, now.after)):
+        after = dataclasses.replace(_ordered(now.after, now), source=before.source)
+        return _unchanged(before, after, with_report=with_report)
+    numbers: Numbers = "refit" if refit else "kept"
+    run = _next(before, now, numbers, started, with_report=with_report)
+    return changes.words(before, run, refit=refit), changes.values(run, refit=refit)
 
 
 def with_number(workdir: epath.PathLike, n_clusters: int, *, with_report: bool = True) -> Ended:
@@ -157,17 +140,16 @@ def with_number(workdir: epath.PathLike, n_clusters: int, *, with_report: bool =
             the workdir; no state was written.
     """
     started = time.perf_counter()
-    workdir = workdirs.of_run(checks.local(workdir))
     checks.whole("--n-clusters", n_clusters, 1)
-    with workdirs.locked(workdir):
-        before = records.read(workdir)
+    with records.opened(checks.local(workdir)) as before:
         if before.is_of_images:
-            values = photos.config_of(before).values
-            values = {**values, "eval": {**values["eval"], "n_clusters": n_clusters}}
-            after = asked_again(before, parse_config(values))
+            photos.config_of(before)
+            section = {**before.config["eval"], "n_clusters": n_clusters}
+            asked = {"eval": parse_config({**before.config, "eval": section}).values["eval"]}
         else:
             embeddings.options_of(before)
-            after = dataclasses.replace(before, config={**before.config, "n_clusters": n_clusters})
+            asked = {"n_clusters": n_clusters}
+        after = dataclasses.replace(before, config={**before.config, **asked})
         run = cluster_again(before, after, started, with_report=with_report)
         return changes.words(before, run, refit=True), changes.values(run, refit=True)
 
@@ -206,9 +188,13 @@ def cluster_again(before: Run, after: Run, started: float, *, with_report: bool)
         started: what `time.perf_counter` returned when the command began.
         with_report: whether the page is written; if not, an existing page is removed.
     """
-    assert after.store is not None
-    same = Now(after, np.arange(len(after.columns)), after.store[:0])
-    return _next(before, same, "other", started, with_report=with_report)
+    return _next(before, _same_rows(after), "other", started, with_report=with_report)
+
+
+def _same_rows(run: Run) -> Now:
+    """Returns the photos or rows of a run as those that are there now."""
+    assert run.store is not None
+    return Now(run, np.arange(len(run.columns)), run.store[:0])
 
 
 def _ordered(run: Run, now: Now) -> Run:
@@ -237,17 +223,19 @@ def _next(before: Run, now: Now, numbers: Numbers, started: float, *, with_repor
 
 
 def _next_photos(before: Run, now: Now, numbers: Numbers, started: float) -> Run:
-    """Returns the next state of a run of photos with its results; no photo is read.
+    """Returns the next state of a run of photos with its results, see `_next`.
 
-    For the arguments see `_next`.
+    Photos are read only to compare the whole pictures of those that are nearly the same.
     """
+    began = time.perf_counter()
     after = now.after
-    assert after.store is not None
-    features = {workdirs.TRAIN_EMBEDDING: {"backbone": after.store[after.columns["row"]]}}
-    inputs = Inputs(parse_config(after.config), photos.of_run(after), None)
-    made = finish.embedded(inputs, features, _groups_before(before, after))
-    run, clustering = finish.clustered(made, before, after, now.old, numbers)
-    return finish.complete(made, run, clustering, seconds=time.perf_counter() - started)
+    pictures = photos.of_run(after)
+    after = finish.with_duplicates(after, pictures, _groups_before(before, after))
+    run, clustering = finish.clustered(before, after, now.old, numbers)
+    assert run.store is not None
+    embedding = {"backbone": run.store[run.columns["row"]]}
+    run = finish.complete(run, clustering, embedding)
+    return finish.with_seconds(run, began - started, time.perf_counter() - began)
 
 
 def _groups_before(before: Run, run: Run) -> NDArray:
@@ -259,32 +247,6 @@ def _groups_before(before: Run, run: Run) -> NDArray:
     groups = np.full(rows.max(initial=-1) + 1, -1)
     groups[before.columns["row"]] = duplicates.groups_of(before.duplicates, len(before.columns))
     return groups[run.columns["row"]]
-
-
-def _confirm(run: Run, confirmed: bool, gone: int, changed: int, do: str) -> None:
-    """Raises an `InputError` if more than half of a run would leave or change without a yes.
-
-    Args:
-        run: the run before the update.
-        confirmed: whether somebody has confirmed that so many leave or change.
-        gone: number of its rows that would leave.
-        changed: number of its rows that would stay with another vector.
-        do: advice for the message: what to do if they are not meant to.
-    """
-    if 2 * (gone + changed) <= len(run.columns) or confirmed:
-        return
-    rows = f"of the {counted(len(run.columns), run.words[0])} of {run.workdir}"
-    yes = "by --yes (in Python confirmed=True)"
-    if not changed:
-        raise InputError(
-            f"{gone:,} {rows} are gone or have changed: {do}, or confirm that they leave, with "
-            f"what was decided about them, {yes}"
-        )
-    left = f", and {gone:,} {'is' if gone == 1 else 'are'} gone" if gone else ""
-    raise InputError(
-        f"{changed:,} {rows} have another vector under the same id{left}: {do}, or confirm {yes} "
-        "that they have changed; what was decided about rows that are there stays"
-    )
 
 
 def _differs(before: Run, after: Run) -> bool:

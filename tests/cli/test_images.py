@@ -21,6 +21,7 @@ from cluster_jax.data import images as data
 from cluster_jax.report import report_data
 from cluster_jax.runs import claims, store
 from cluster_jax.runs import run as records
+from cluster_jax.runs.run import Run
 from cluster_jax.training.config import parse_config
 from tests import toy
 from tests.report.test_report import Page
@@ -70,7 +71,7 @@ def test_the_conclusion_names_groups_and_counts_copies(tmp_path):
     values = parse_config(config, "images").values
     out = tmp_path / "out"
     run = dataclasses.replace(
-        records.empty("photos", epath.Path(out), values, {}),
+        Run("photos", epath.Path(out), values, {}),
         columns=columns,
         fit={"verdict": "clear", "is_shown": True},
         suggested={i: [name, "other"] for i, name in enumerate("abcdefghija")},

@@ -19,8 +19,8 @@ from cluster_jax.evaluation.options import ClusterOptions, EvalConfig, resolve
 from cluster_jax.metrics import partition
 from cluster_jax.runs import measured
 from cluster_jax.runs import rows as embeddings
-from cluster_jax.runs import run as records
 from cluster_jax.runs.next_state import Step, next_state, with_rows
+from cluster_jax.runs.run import Run
 from tests.rows import every_row
 
 OPTIONS = ClusterOptions(
@@ -48,7 +48,7 @@ def cluster(x, labels, options, progress):
     options = resolve(x, options)
     result = clusters.find(x, options, seed=0, progress=progress)
     config = {**dataclasses.asdict(options), "seed": 0}
-    before = records.empty("rows", epath.Path("nowhere"), config, {})
+    before = Run("rows", epath.Path("nowhere"), config, {})
     stored = embeddings.rows_of(x, options)
     after = dataclasses.replace(with_rows(before, len(x)), store=stored, truth=labels)
     run = next_state(before, after, np.arange(0), x, Step(), result)

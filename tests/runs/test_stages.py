@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from etils import epath
 from scipy import special
 
 from cluster_jax.cli import predictions
@@ -22,6 +23,7 @@ from cluster_jax.report import summary
 from cluster_jax.runs import begin as pipeline
 from cluster_jax.runs import novel, trainings
 from cluster_jax.runs import run as records
+from cluster_jax.runs.run import Run
 from cluster_jax.training import build, checkpoint, loop, progress, stages
 from cluster_jax.training import state as states
 from cluster_jax.training.config import config_json, parse_config
@@ -575,15 +577,15 @@ def test_empty_novel_classes_are_told():
     assert "the novel head" not in printed(spread)
 
 
-def test_k_means_has_the_number_of_novel_classes(config, built):
-    dataset = built["ncl"].training.dataset
+def test_k_means_has_the_number_of_novel_classes(config):
     values = config_json(config)
     values["eval"]["kmeans"]["n_clusters"] = None
-    assert novel.with_n_classes(parse_config(values), dataset).kmeans.n_clusters == 2
-    images = dataset._replace(partial_labels=None)
-    assert novel.with_n_classes(parse_config(values), images).kmeans.n_clusters is None
+    run = Run("training", epath.Path("nowhere"), values, {})
+    discovering = dataclasses.replace(run, shown=np.arange(2))
+    assert novel.with_n_classes(parse_config(values), discovering).kmeans.n_clusters == 2
+    assert novel.with_n_classes(parse_config(values), run).kmeans.n_clusters is None
     values["eval"]["kmeans"]["n_clusters"] = 3
-    assert novel.with_n_classes(parse_config(values), dataset).kmeans.n_clusters == 3
+    assert novel.with_n_classes(parse_config(values), discovering).kmeans.n_clusters == 3
 
 
 def printed(found):
