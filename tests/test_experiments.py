@@ -314,6 +314,23 @@ def test_speeds_of_the_guide_are_those_of_the_files():
     )
 
 
+def test_memory_of_the_guide_is_that_of_the_file():
+    """Rounded to tens of megabytes."""
+    figures, about = _benchmark("memory")
+    constants, service = about["constants"], _words("experiments/guide/service.md")
+    used = {name: f"{round(each, -1):.0f} MB" for name, each in figures["megabytes"].items()}
+    first = f"`images`: {used['images']}; `predict`: {used['predict']}; "
+    less = constants["commands"]["images, less"].replace("photos --workdir=less ", "")
+    first += f"`{less}`: {used['images, less']}; "
+    first += f"a service after `warm_up(1)`: {used['service']}; "
+    rows, columns = constants["rows"], constants["columns"]
+    first += f"`cluster` of {rows} x {columns} numbers: {used['cluster']} |"
+    assert first in service
+    assert f"with {constants['photos']} photos of {constants['side']} pixels" in service
+    assert (about["cores"], about["machine"].partition(",")[0]) == (1, "AMD EPYC")
+    assert f"on one core of an AMD EPYC; commit {about['commit'][:8]}" in service
+
+
 def test_the_stages_of_an_evaluation_are_those_of_the_file():
     """From a quarter of ImageNet's rows; k-NN from a fortieth."""
     figures, about = _benchmark("evaluation")

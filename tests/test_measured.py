@@ -345,8 +345,8 @@ def test_weaknesses_are_of_the_results():
     assert "iris is clear, with two clusters of three classes" in _words("README.md")
 
 
-def test_no_row_of_evoc_is_of_more_rows_than_the_largest_set():
-    """It is recommended for many embeddings in few clusters: of many it finds the number alone."""
+def test_evoc_is_recommended_where_it_is_right():
+    """For many embeddings in few clusters: of many clusters it finds the number alone."""
     lines = map(
         json.loads, (registry.FOLDER / "number_of_clusters/many.jsonl").read_text().splitlines()
     )
