@@ -328,8 +328,11 @@ def _cluster_and_write(
         old = np.arange(len(before.columns))
         after = dataclasses.replace(before, config=after.config, store=after.store)
     began = time.perf_counter()
-    is_trained = isinstance(inputs.config, RunConfig)
-    pictures = inputs.dataset.shown if is_trained else photos.of_run(after)
+    pictures = inputs.dataset.shown
+    if isinstance(inputs.config, PhotosConfig):
+        pictures = photos.of_run(after)
+        if inputs.config.data.name != "folder":  # Images of a sequence are there today alone.
+            pictures = pictures._replace(load=inputs.dataset.load)
     after = finish.with_duplicates(after, pictures)
     run, clustering = finish.clustered(before, after, old, "other", stages)
     run = finish.complete(
