@@ -354,3 +354,32 @@ def test_evoc_is_recommended_where_it_is_right():
     assert ari["60,000 rows"] > 0.95
     assert ari["200,000 rows"] < 0.1
     assert "you have many embeddings and few clusters" in _words("experiments/README.md")
+
+
+def test_what_is_said_of_ids_that_stay_is_of_the_streams():
+    lines = [json.loads(x) for x in (ROOT / "experiments/living.jsonl").read_text().splitlines()]
+    assert {tables.current(x["code_digest"]) for x in lines} == {
+        tables.code_digest(tables.CLUSTERS)
+    }
+    halves = [[x for x in lines if x["half"] == half] for half in ("choose", "confirm")]
+    tails = [[x for x in half if x["kind"] == "long tail"] for half in halves]
+
+    def both(template, name, of=halves, factor=1):
+        means = (factor * np.mean([x[name] for x in half]) for half in of)
+        return " and ".join(template.format(value) for value in means)
+
+    log, page = _words("experiments/log.md"), _words("experiments/guide/updates.md")
+    for said in (
+        f"ARI in the end {both('{:.3f}', 'ari')} ",
+        f"of a fit of everything {both('{:.3f}', 'full')} ",
+        f"id at an update {both('{:.2f} %', 'moved', factor=100)} ",
+        f"with long tails {both('{:.2f} %', 'moved', tails, 100)};",
+        f"false births {both('{:.2f}', 'false')} ",
+        f"kept by a refit {both('{:.3f}', 'clusters_kept')}, rows {both('{:.3f}', 'rows_kept')}.",
+    ):
+        assert said in log, said
+    moved = [np.mean([x["moved"] for x in part]) for part in (*halves, *tails)]
+    anew = [1 - np.mean([x["rows_kept"] for x in half]) for half in halves]
+    rounded = [f"{100 * value:.0f}" for value in (min(moved), max(moved), min(anew), max(anew))]
+    few, many, least, most = rounded
+    assert f"moves {few} to {many} % of the rows, clustering all anew {least} to {most} %" in page
