@@ -291,6 +291,18 @@ def soft_contrast(x, positives, negatives, tau):
     return sum(w * (inner - dot(x, y) / tau) for w, y in positives)
 
 
+DRAWN = {}
+
+
+def _integers(key, shape, high, fold=None):
+    """Random whole numbers below `high`: a gradient asks for those of a key again and again."""
+    known = np.asarray(jax.random.key_data(key)).tobytes(), shape, high, fold
+    if known not in DRAWN:
+        key = key if fold is None else jax.random.fold_in(key, fold)
+        DRAWN[known] = np.asarray(jax.random.randint(key, shape, 0, high))
+    return DRAWN[known]
+
+
 def hard_negatives(x, unlabeled, labeled, key, values):
     """NCL (12)-(15) for one anchor: constants. And the variants V2 to V6 of Figure 4."""
     x, count, rounds, variant = x.real, values["count"], values["rounds"], values["variant"]
@@ -300,13 +312,13 @@ def hard_negatives(x, unlabeled, labeled, key, values):
 
     easy, partners = alike(unlabeled, 1), labeled
     if variant == "labeled":
-        places = jax.random.randint(jax.random.fold_in(key, 1), (count,), 0, len(labeled))
+        places = _integers(key, (count,), len(labeled), fold=1)
         easy = [labeled[i] for i in places]
     elif variant == "unlabeled":
         partners = easy
     elif variant == "nearest":
         partners = alike(labeled, -1)
-    draws = np.asarray(jax.random.randint(key, (rounds, count), 0, len(partners)))
+    draws = _integers(key, (rounds, count), len(partners))
     mixtures = []
     for mu in values["mixing"]:
         for i in range(rounds):

@@ -4,17 +4,20 @@ Its "running means" stand for BatchNorm's statistics: every forward pass in trai
 the parts that it passed, and only the network after training uses them.
 """
 
+import math
 from types import SimpleNamespace
 
 import jax
+import jax.extend
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from cluster_jax.data.views import Augment
 from cluster_jax.nets.network import Network, Outputs
 
 SIDE, FEATURES = 2, 4
-IMAGES = 12
+IMAGES = 16  # a queue of 8 is half of them
 PARTS = ("backbone", "projector", "predictor")
 
 
@@ -81,6 +84,39 @@ def network(parts):
     )  # fmt: skip
 
 
+def _mixed(x):
+    x = (x ^ (x >> np.uint32(16))) * np.uint32(0x7FEB352D)
+    return x ^ (x >> np.uint32(15))
+
+
+def _numbered(shape, dtype):
+    return lax.reshape(lax.iota(dtype, math.prod(shape)), shape)
+
+
+def _bits(key, width, shape):
+    """Random bits of each place. They need integers of 64 bits, so `x64`."""
+    x = _numbered(shape, np.uint64) + key[0].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    for factor in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):
+        x = x * np.uint64(factor)
+        x = x ^ (x >> np.uint64(32))
+    return x.astype(f"uint{width}")
+
+
+# Keys of a few operations: those of JAX are nearly half of what is compiled for a step here, and a
+# step takes whatever keys its state has.
+KEYS = jax.extend.random.define_prng_impl(
+    key_shape=(1,),
+    seed=lambda seed: _mixed(seed.astype(np.uint32)[None]),
+    fold_in=lambda key, data: _mixed(key * np.uint32(0x846CA68B) + data.astype(np.uint32)[None]),
+    split=lambda key, shape: _mixed(
+        key[0] * np.uint32(0x9E3779B1) + _numbered((*shape, 1), np.uint32)
+    ),
+    random_bits=_bits,
+    name="of few operations",
+    tag="few",
+)
+
+
 def view(key, image):
     """View a: noise is added."""
     return clean(image) + 0.3 * jax.random.normal(key, image.shape)
@@ -105,7 +141,7 @@ AUGMENT = Augment(view, other_view, clean, lambda config: small_view)
 
 
 def images():
-    """All training images, uint8 `[12, 2, 2, 1]`, and their labels, int32 `[12]`."""
+    """All training images, uint8 `[16, 2, 2, 1]`, and their labels, int32 `[16]`."""
     rng = np.random.default_rng(3)
     pixels = rng.integers(0, 256, (IMAGES, SIDE, SIDE, 1)).astype(np.uint8)
     return pixels, (np.arange(IMAGES) % 2).astype(np.int32)
