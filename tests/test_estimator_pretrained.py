@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from cluster_jax import Encoder, ImageClusterer, load
 from cluster_jax.cli import report, update
-from cluster_jax.core import logs
+from cluster_jax.core import io, logs
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
 from cluster_jax.data.decode import Resize, decode
@@ -165,6 +165,9 @@ def test_an_update_reads_the_folder_again(gray, tmp_path):
             use(tmp_path / "saved")
     file.unlink()
     with pytest.raises(InputError, match=r"embedding.npz is damaged \(it is not there\)"):
+        load(tmp_path / "saved")
+    io.write_arrays(file, {"backbone": loaded._run.store[:39]})
+    with pytest.raises(InputError, match=r"embedding.npz is damaged \(it has fewer rows\)"):
         load(tmp_path / "saved")
 
 

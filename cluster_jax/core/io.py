@@ -43,8 +43,8 @@ def check_writable(folder: epath.Path) -> None:
 def write(path: epath.PathLike, content: str | bytes) -> None:
     """Writes a file atomically: first a temporary file next to it, which then replaces it.
 
-    In a bucket a file appears as a whole by itself. A link stays, and the file that it leads to is
-    replaced. A pipe or a device gets the content.
+    For links see `replacing`. In a bucket a file appears as a whole by itself. A pipe or a device
+    gets the content.
     """
     path = epath.Path(path)
     if isinstance(content, str):
@@ -53,7 +53,6 @@ def write(path: epath.PathLike, content: str | bytes) -> None:
     if buckets.is_in_bucket(path):
         path.write_bytes(content)
         return
-    path = epath.Path(os.path.realpath(path))
     # `epath` takes a pipe for a file.
     is_special = os.path.exists(path) and not os.path.isfile(path)
     with open(path, "wb") if is_special else replacing(path) as file:
@@ -64,14 +63,16 @@ def write(path: epath.PathLike, content: str | bytes) -> None:
 def replacing(path: epath.Path) -> Iterator[IO[bytes]]:
     """Opens a temporary file next to a file, which it replaces at the end if there is no error.
 
-    In a bucket the content is collected in memory, and is written at the end, without a temporary
-    file. An error of the system, such as that of a full disk, has the name of the file.
+    A link stays, and the file that it leads to is replaced. In a bucket the content is collected in
+    memory, and is written at the end, without a temporary file. An error of the system, such as
+    that of a full disk, has the name of the file.
     """
     if buckets.is_in_bucket(path):
         content = io.BytesIO()
         yield content
         path.write_bytes(content.getvalue())
         return
+    path = epath.Path(os.path.realpath(path))
     partial = path.parent / f".{path.name}.partial"
     try:
         with partial.open("wb") as file:

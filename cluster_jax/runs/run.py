@@ -514,7 +514,7 @@ def _read(workdir: epath.Path, number: int) -> Run:
     `data.dir` of the config is where the images are now.
 
     Raises:
-        DamagedFile: a file is damaged, or that of the features is missing.
+        DamagedFile: a file is damaged or missing.
     """
     stored: dict[str, Any] = io.read_arrays(workdir / f"run-{number}.npz")
     about = workdirs.checked_format(json.loads(stored.pop("about").item()), workdir)
@@ -555,9 +555,8 @@ def _read(workdir: epath.Path, number: int) -> Run:
         **about,
         **stored,
     )
-    is_short = run.store is not None and run.columns["row"].max(initial=-1) >= len(run.store)
-    if is_short or (run.store is None and run.shown is None):
-        raise io.DamagedFile(workdir / store.FEATURES, "it is not there")
+    if run.store is not None and run.columns["row"].max(initial=-1) >= len(run.store):
+        raise io.DamagedFile(workdir / workdirs.TRAIN_EMBEDDING, "it has fewer rows")
     if not parts["placer"]:
         return run
     if run.is_of_images:

@@ -6,7 +6,6 @@ The files `pictures-ROW.npz` have the thumbnails of these rows, and of files the
 one those of the first embedding, and each update with new images adds one, named by its first row.
 """
 
-import contextlib
 import re
 import zlib
 from collections.abc import Sequence
@@ -32,24 +31,22 @@ MOST_PICTURES = 100_000
 def size_and_checksum(workdir: epath.Path) -> tuple[int, int]:
     """Returns number and checksum of the rows in `FEATURES`, by which `read` checks them.
 
-    Both are 0 if there is no such file.
+    Both are 0 if there are none, see `_grown`.
     """
-    if not (workdir / FEATURES).exists():
-        return 0, 0
-    rows = _mapped(workdir)
-    return len(rows), zlib.crc32(rows.data)
+    rows = _grown(workdir)
+    return (0, 0) if rows is None else (len(rows), zlib.crc32(rows.data))
 
 
-def _mapped(workdir: epath.Path) -> NDArray:
-    """Returns the rows in `FEATURES`, which must exist, as a memory map.
+def _grown(workdir: epath.Path) -> NDArray | None:
+    """Returns the rows in `FEATURES` as a memory map; None if there is no file, or a damaged one.
 
-    Raises:
-        DamagedFile: the file cannot be read.
+    They may be more than the newest state has: an undone update has left them. Where a state has
+    none of them, as one of images before the first update, a damaged file does no harm.
     """
     try:
         return np.load(workdir / FEATURES, mmap_mode="r")
-    except (ValueError, EOFError) as error:
-        raise io.DamagedFile(workdir / FEATURES, "its rows cannot be read") from error
+    except (FileNotFoundError, ValueError, EOFError):
+        return None
 
 
 def read(workdir: epath.Path, part: str | None, known: tuple[int, int]) -> NDArray | None:
@@ -62,10 +59,10 @@ def read(workdir: epath.Path, part: str | None, known: tuple[int, int]) -> NDArr
         part: `eval.features` of a run of images, "backbone" or "projection": the array of the
             first embedding that has their features; None: a run of embeddings.
         known: what `size_and_checksum` returned when the state was written. The file may have got
-            more rows since. By default its rows are not compared with a checksum.
+            more rows since, which are not compared with a checksum.
 
     Raises:
-        DamagedFile: a file is not what was written, or the first embedding of images is gone.
+        DamagedFile: a file is not what was written, or is gone.
     """
     there = buckets.names(workdir)
     parts = list[NDArray]()
@@ -74,15 +71,13 @@ def read(workdir: epath.Path, part: str | None, known: tuple[int, int]) -> NDArr
             raise io.DamagedFile(workdir / workdirs.TRAIN_EMBEDDING, "it is not there")
         embedding = readable_rows(io.read_arrays(workdir / workdirs.TRAIN_EMBEDDING))
         parts.append(embedding[part])
-    if FEATURES in there:
-        try:
-            # Also those that an undone update has added: `append` writes after them.
-            rows = _mapped(workdir)
-        except io.DamagedFile:
-            if known[0] or not parts:
-                raise
-            rows = parts[0][:0]  # A state of images before the first update needs none of them.
-        if zlib.crc32(rows[: known[0]].data) != known[1]:
+    size, checksum = known
+    rows = _grown(workdir)
+    if rows is None and size:
+        reason = "its rows cannot be read" if FEATURES in there else "it is not there"
+        raise io.DamagedFile(workdir / FEATURES, reason)
+    if rows is not None:
+        if zlib.crc32(rows[:size].data) != checksum:
             raise io.DamagedFile(workdir / FEATURES, "its rows do not match their checksum")
         parts.append(rows)
     if not parts:
@@ -94,13 +89,11 @@ def append(workdir: epath.Path, rows: NDArray) -> None:
     """Appends rows `[m, d]` to `FEATURES`, in the dtype of the file.
 
     They have as many columns as the rows of the file, which is replaced as a whole: a process that
-    is killed leaves the one of before. If there is no such file, or it is damaged, so that the
-    state that `read` has returned has none of its rows, one is made, in the dtype of the rows.
+    is killed leaves the one of before. If there is none, see `_grown`, one is made, in the dtype of
+    the rows.
     """
-    known = rows[:0]
-    if (workdir / FEATURES).exists():
-        with contextlib.suppress(io.DamagedFile):
-            known = _mapped(workdir)
+    known = _grown(workdir)
+    known = rows[:0] if known is None else known
     header = np.lib.format.header_data_from_array_1_0(known)
     header["shape"] = (len(known) + len(rows), *rows.shape[1:])
     with io.replacing(workdir / FEATURES) as file:

@@ -342,6 +342,7 @@ def test_folders_that_are_away_or_have_moved(place, capsys, refused, monkeypatch
     os.truncate(place / "cut/features.npy", 100)
     update.main([f"--workdir={place}/cut", "--undo", "--report=no"])
     assert len(toy.table(place, "cut/assignments.csv")) == 40
+    report.main([f"{place}/cut", "--name=0=cats", "--quiet"])
     update.main([f"--workdir={place}/cut", "more", "--report=no"])
     assert len(records.read(place / "cut").all_features) == 52
     more.rename(place / "disk")

@@ -659,8 +659,20 @@ def test_a_damaged_file_of_rows_that_no_state_needs_is_no_error(tmp_path):
     assert store.read(workdir, "backbone", needed).tolist() == [*x.tolist(), *(x + 1).tolist()]
     (workdir / store.FEATURES).write_bytes(b"damaged")
     assert store.read(workdir, "backbone", (0, 0)).tolist() == x.tolist()
+    assert store.size_and_checksum(workdir) == (0, 0), "the next state needs none of them, either"
     with pytest.raises(io.DamagedFile, match="its rows cannot be read"):
         store.read(workdir, "backbone", needed)
+    store.append(workdir, x + 1)
+    assert store.read(workdir, "backbone", needed).tolist() == [*x.tolist(), *(x + 1).tolist()]
+
+
+def test_features_that_are_linked_stay_where_they_are(tmp_path):
+    """Such as on a larger disk."""
+    (tmp_path / store.FEATURES).symlink_to(tmp_path / "elsewhere.npy")
+    for _ in range(2):
+        store.append(epath.Path(tmp_path), FIRST)
+    assert (tmp_path / store.FEATURES).is_symlink()
+    assert np.array_equal(np.load(tmp_path / "elsewhere.npy"), np.concatenate([FIRST, FIRST]))
 
 
 def test_no_table_is_read_back(first, tmp_path, monkeypatch):
