@@ -33,6 +33,7 @@ from cluster_jax.runs.embedding_files import Files
 from cluster_jax.runs.features import forward_of
 from cluster_jax.runs.match import Comparison, Now
 from cluster_jax.runs.run import Run
+from cluster_jax.runs.sources import Present
 from cluster_jax.runs.store import Pictures
 from cluster_jax.training import build
 from cluster_jax.training.build import Inputs
@@ -106,7 +107,7 @@ def _write(files: Files, inputs: Inputs[PhotosConfig]) -> None:
     embedding_files.begin(files, inputs, _describe(encoder))
 
     def make(parts: Parts) -> Batch:
-        made = embed(inputs, encoder, parts)
+        made = embed(inputs.dataset, encoder, inputs.config.eval.batch_size, parts)
         pictures = pictures_of(made, 0)
         if pictures is not None:
             stores.write_pictures(files.workdir, 0, pictures)
@@ -116,12 +117,13 @@ def _write(files: Files, inputs: Inputs[PhotosConfig]) -> None:
     embedding_files.write(files, workdirs.TRAIN_EMBEDDING, encoder.checksum, make, labels)
 
 
-def embed(inputs: Inputs[PhotosConfig], encoder: Encoder, kept: Parts | None = None) -> Batch:
+def embed(dataset: Dataset, encoder: Encoder, batch_size: int, kept: Parts | None = None) -> Batch:
     """Returns what a run keeps of photos.
 
     Args:
-        inputs: the photos.
+        dataset: the n photos.
         encoder: the network.
+        batch_size: the most photos of a batch.
         kept: where parts of the embedding are kept until it is done; None: in memory alone.
 
     Returns:
@@ -129,9 +131,8 @@ def embed(inputs: Inputs[PhotosConfig], encoder: Encoder, kept: Parts | None = N
         `thumbnails.encode`; of files "facts", `[n]` of `data.images.FACTS`; and perhaps
         "unreadable". In several processes the features alone.
     """
-    dataset = inputs.dataset
     mesh = meshes.make()
-    size = min(inputs.config.eval.batch_size, dataset.size)
+    size = min(batch_size, dataset.size)
     forward = forward_of(encoder, mesh, "backbone")
 
     def also(pixels: NDArray, indices: NDArray) -> Batch:
@@ -216,37 +217,28 @@ def now(
     Raises:
         InputError: see `config_of`, `sources.find` and `match.check_leaving`; or no photo is left.
     """
-    inputs, comparison, is_kept = _compare(run, more, gone, exclude)
+    present, comparison, is_kept = _compare(run, more, gone, exclude)
     do = "name the folder in which they are now"
     match.check_leaving(run, int((~is_kept).sum()), 0, confirmed, do)
-    comparison, made, skipped = _embedded(comparison, inputs)
+    dataset = present.dataset
+    comparison, made, skipped = _embedded(comparison, dataset)
     found = comparison.joined(is_kept, made)
-    after = dataclasses.replace(found.after, config=inputs.config.values)
-    root = image_files.root(str(inputs.config.data.dir))
-    names = tuple(os.path.relpath(path, root) for path in after.names or ())
-    after = with_truth(dataclasses.replace(after, names=names))
+    folders = "\n".join(present.folders)
+    data = {**run.config["data"], "dir": folders, "exclude": list(present.exclude)}
+    root = image_files.root(folders)
+    names = tuple(os.path.relpath(path, root) for path in found.after.names or ())
     if not names:
         must = "PHOTOS must have an image that can be read"
         raise InputError(f"{must}; got none of {run.workdir}")
-    dataset = inputs.dataset
-    source = {**after.source, "ignored": dict(dataset.ignored)}
-    after = dataclasses.replace(after, skipped=(*dataset.skipped, *skipped), source=source)
-    return found._replace(after=after, changed=None)  # A photo that was turned is the same one.
-
-
-def with_truth(run: Run) -> Run:
-    """Returns a run of photos with the true labels that its config names, see `sources.labels_of`.
-
-    A photo that has a label keeps it.
-
-    Raises:
-        InputError: the run has no labels yet, and their file cannot be used.
-    """
-    names = run.names or ()
-    config = parse_config(run.config)
-    assert isinstance(config, PhotosConfig)
-    truth, titles = sources.labels_of(config, names, run.truth, run.label_names or ())
-    return dataclasses.replace(run, truth=truth, label_names=titles)
+    after = dataclasses.replace(
+        found.after,
+        config={**run.config, "data": data},
+        names=names,
+        skipped=(*dataset.skipped, *skipped),
+        source={**found.after.source, "ignored": dict(dataset.ignored)},
+    )
+    # A photo that was turned is the same one.
+    return found._replace(after=sources.with_truth(after), changed=None)
 
 
 def config_of(run: Run) -> PhotosConfig:
@@ -271,8 +263,19 @@ def config_of(run: Run) -> PhotosConfig:
 
 def _compare(
     run: Run, more: Sequence[str], gone: Sequence[str], exclude: Sequence[str]
-) -> tuple[Inputs[PhotosConfig], Comparison, NDArray]:
+) -> tuple[Present, Comparison, NDArray]:
     """Compares the photos that are in the folders of a run now, and in others, with the run.
+
+    A photo of the run that is found neither under its name nor elsewhere is in one of three
+    cases, see `sources.Present.may_be_there`:
+
+    - Its folder is not there, cannot be read or has no photo: it stays, and the folder is away.
+    - Its file, or a folder above it, cannot be read, or its file cannot be decoded: it stays. The
+      file is away, if it is there.
+    - Its folder is there without it, or a person has given the folder up: it leaves.
+
+    A folder that is not there and of which all photos are elsewhere has moved: it is no folder of
+    the run any longer.
 
     Args:
         run: the run before the update.
@@ -281,29 +284,28 @@ def _compare(
         exclude: globs of files that are left out from now on.
 
     Returns:
-        The photos that are there, as inputs of the config with all folders; the comparison, whose
-        run has in `away` what cannot be read; and which rows of that run stay, bool `[n]`: also
-        those that may be there, see `sources.Present`.
+        The photos that are there, without the folders that have moved; the comparison, whose run
+        has in `away` what cannot be read; and which rows of that run stay, bool `[n]`: also those
+        that may be there, see `sources.Present`.
 
     Raises:
         InputError: see `config_of` and `sources.find`.
     """
-    now = sources.find(run, config_of(run), more, gone, exclude)
+    now = sources.find(run, config_of(run).data, more, gone, exclude)
     run = dataclasses.replace(run, names=changes.paths(run))
     comparison = match.compare(run, now.paths, now.facts)
     is_kept = comparison.known >= 0
     names = comparison.run.names or ()
     not_found = [row for row in np.flatnonzero(~is_kept).tolist() if now.may_be_there(names[row])]
-    not_found += _overwritten(comparison, is_kept, now.inputs.dataset)
+    not_found += _overwritten(comparison, is_kept, now.dataset)
     is_kept[not_found] = True
     left = [names[row] for row in not_found]
-    # A folder of which all photos are elsewhere has moved.
     away = [line for line in now.missing if any(is_at(path, line) for path in left)]
     moved = [line for line in now.missing if line not in away and not os.path.lexists(line)]
     closed = [path for path in left if path in now.unreadable or path in now.paths]
     run = dataclasses.replace(comparison.run, away=(*away, *closed))
-    inputs = now.inputs._replace(config=sources.without_folders(now.inputs.config, moved))
-    return inputs, comparison._replace(run=run), is_kept
+    now = now._replace(folders=tuple(line for line in now.folders if line not in moved))
+    return now, comparison._replace(run=run), is_kept
 
 
 def _overwritten(comparison: Comparison, is_kept: NDArray, dataset: Dataset) -> list[int]:
@@ -326,26 +328,31 @@ def _overwritten(comparison: Comparison, is_kept: NDArray, dataset: Dataset) -> 
 
 
 def _embedded(
-    comparison: Comparison, inputs: Inputs[PhotosConfig]
+    comparison: Comparison, dataset: Dataset
 ) -> tuple[Comparison, NDArray, tuple[tuple[str, str], ...]]:
     """Embeds the photos that are new, or turned.
+
+    Args:
+        comparison: the comparison with the run.
+        dataset: the photos that are there.
 
     Returns:
         The comparison, without those that cannot be read; the features of its turned and new
         photos, float `[l, d]`; and (path, reason) of each of their files that cannot be read,
-        beside those of `inputs`.
+        beside those of `dataset`.
     """
-    assert comparison.run.store is not None
+    run = comparison.run
+    assert run.store is not None
     asked = comparison.to_embed
     if not len(asked):
-        return comparison, comparison.run.store[:0], ()
-    fresh = images.select(inputs.dataset, asked)
-    made = embed(inputs._replace(dataset=fresh), comparison.run.encoder())
+        return comparison, run.store[:0], ()
+    fresh = images.select(dataset, asked)
+    made = embed(fresh, run.encoder(), run.config["eval"]["batch_size"])
     rows = readable_rows({**made, "index": asked})
-    first = len(comparison.run.store)
+    first = len(run.store)
     pictures = pictures_of(made, first)
     if pictures is not None and len(pictures.rows):
-        stores.write_pictures(comparison.run.workdir, first, pictures)
+        stores.write_pictures(run.workdir, first, pictures)
     comparison = comparison._replace(
         changed=comparison.changed & np.isin(comparison.known, rows["index"]),
         new=comparison.new[np.isin(comparison.new, rows["index"])],

@@ -17,18 +17,20 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.devices import say
 from cluster_jax.data import datasets, images, tables
 from cluster_jax.data import folder as image_files
+from cluster_jax.data.datasets import Dataset
+from cluster_jax.data.images import DataConfig
 from cluster_jax.runs import config_paths
 from cluster_jax.runs.config_paths import is_at
 from cluster_jax.runs.run import Run
-from cluster_jax.training.build import Inputs
-from cluster_jax.training.config import PhotosConfig, parse_config
 
 
 class Present(NamedTuple):
     """The photos that are there now and can be read.
 
     Attributes:
-        inputs: the m photos; the config has all folders, also those that are away.
+        dataset: the m photos.
+        folders: all folders and files of the run from now on, also those that are away.
+        exclude: globs of files that are left out from now on.
         paths: absolute path of each of the m photos.
         facts: `[m]` of `data.images.FACTS`.
         unreadable: absolute paths of files, and of folders, that are there and cannot be read.
@@ -36,7 +38,9 @@ class Present(NamedTuple):
         given_up: folders and files that are gone for good, as a person says.
     """
 
-    inputs: Inputs[PhotosConfig]
+    dataset: Dataset
+    folders: tuple[str, ...]
+    exclude: tuple[str, ...]
     paths: tuple[str, ...]
     facts: NDArray
     unreadable: frozenset[str]
@@ -59,17 +63,13 @@ class Present(NamedTuple):
 
 
 def find(
-    run: Run,
-    config: PhotosConfig,
-    more: Sequence[str] = (),
-    gone: Sequence[str] = (),
-    exclude: Sequence[str] = (),
+    run: Run, data: DataConfig, more: Sequence[str], gone: Sequence[str], exclude: Sequence[str]
 ) -> Present:
     """Finds the photos in the folders of a run, and in others.
 
     Args:
         run: the run, of which known files are not decoded again.
-        config: its config.
+        data: section `data` of its config.
         more: further folders or files.
         gone: folders or files of the run that a person gives up.
         exclude: globs that are left out from now on, beside those of the config.
@@ -79,12 +79,12 @@ def find(
             folder of the run.
     """
     given_up = [str(config_paths.normalized(name)) for name in gone]
-    own = _without(str(config.data.dir), given_up, run)
+    own = _without(str(data.dir), given_up, run)
     folders = _folders(own, more)
-    globs = tuple(dict.fromkeys([*config.data.exclude, *exclude]))
+    globs = tuple(dict.fromkeys([*data.exclude, *exclude]))
     place = "\n".join(_readable(folders, own or gone))
-    # Labels are for scores alone: a photo without one is a photo, see `labels_of`.
-    data = dataclasses.replace(config.data, dir=place, cache_mb=0.0, exclude=globs, labels=None)
+    # Labels are for scores alone: a photo without one is a photo, see `with_truth`.
+    data = dataclasses.replace(data, dir=place, cache_mb=0.0, exclude=globs, labels=None)
     with checks.named({"data.dir": "PHOTOS"}):
         dataset = images.with_channels(datasets.load(data, known=run.facts), 3)
     assert dataset.facts is not None
@@ -101,9 +101,15 @@ def find(
         for name in own
         if not os.path.isfile(name) and not any(is_at(path, name) for path in paths)
     ]
-    inputs = Inputs(_with_place(config, folders, globs), images.select(dataset, rows), None)
     return Present(
-        inputs, tuple(paths), facts[rows], frozenset(closed), tuple(missing), tuple(given_up)
+        dataset=images.select(dataset, rows),
+        folders=tuple(folders),
+        exclude=globs,
+        paths=tuple(paths),
+        facts=facts[rows],
+        unreadable=frozenset(closed),
+        missing=tuple(missing),
+        given_up=tuple(given_up),
     )
 
 
@@ -126,23 +132,6 @@ def _readable(folders: Sequence[str], asked: Sequence[str]) -> list[str]:
     if len(present) > 1 and any(name.endswith(".zip") for name in present):
         raise InputError(f"PHOTOS must be left out for a run of a .zip; got {present[-1]}")
     return present
-
-
-def _with_place(
-    config: PhotosConfig, folders: Sequence[str], globs: Sequence[str] | None = None
-) -> PhotosConfig:
-    """Returns a config with other folders, and perhaps with other files that are left out."""
-    data = {**config.values["data"], "dir": "\n".join(folders)}
-    data |= {} if globs is None else {"exclude": list(globs)}
-    now = parse_config({**config.values, "data": data}, config.name)
-    assert isinstance(now, PhotosConfig)
-    return now
-
-
-def without_folders(config: PhotosConfig, names: Sequence[str]) -> PhotosConfig:
-    """Returns a config without these folders, in which no photo of the run is any longer."""
-    folders = str(config.data.dir).split("\n")
-    return _with_place(config, [name for name in folders if name not in names])
 
 
 def _without(own: str, given_up: Sequence[str], run: Run) -> list[str]:
@@ -194,10 +183,8 @@ def _can_be_read(path: str) -> bool:
         return False
 
 
-def labels_of(
-    config: PhotosConfig, names: Sequence[str], known: NDArray | None, label_names: Sequence[str]
-) -> tuple[NDArray | None, tuple[str, ...] | None]:
-    """Returns the true label of each photo of a run, and the names of all labels.
+def with_truth(run: Run) -> Run:
+    """Returns a run of photos with the true labels that its config names, and their names.
 
     They are for scores alone. A photo for which none is known has -1. One that has a label keeps
     it, unless a `.csv` names another one: it is read anew, and need not have all photos. Any other
@@ -205,37 +192,47 @@ def labels_of(
     the labels before stay.
 
     Args:
-        config: the config of now.
-        names: paths of the n photos, relative to the folder of the config.
-        known: int32 `[n]`, the labels before, numbers in `label_names`; -1 for unknown ones. None:
-            the labels are asked for now.
-        label_names: the names of the labels before.
-
-    Returns:
-        int32 `[n]` and the names; None and None for a run without labels.
+        run: the run, whose names are relative to the folder of its config. If it has no labels,
+            they are asked for now.
 
     Raises:
-        InputError: `known` is None, and the file cannot be used.
+        InputError: the run has no labels yet, and their file cannot be used.
     """
-    source = config.data.labels
+    source = run.config["data"]["labels"]
     if source is None:
-        return None, None
-    is_new = known is None
-    known = np.full(len(names), -1, np.int32) if known is None else known
-    if source != "folders":
-        is_listed = not source.lower().endswith(".csv")
-        if is_listed and (known >= 0).any():
-            return known, tuple(label_names)
-        try:
-            table = tables.read_labels(source, len(names), names, partial=True)
-        except (InputError, OSError) as error:
-            if is_new:
-                raise
-            say(f"the labels cannot be read, and those of before stay: {error}")
-            return known, tuple(label_names)
-        return _with_known(table, known, label_names)
-    root = image_files.root(str(config.data.dir))
-    tops = [os.path.relpath(line, root) for line in str(config.data.dir).split("\n")]
+        return dataclasses.replace(run, truth=None, label_names=None)
+    names = run.names or ()
+    label_names = run.label_names or ()
+    known = np.full(len(names), -1, np.int32) if run.truth is None else run.truth
+    if source == "folders":
+        truth, titles = _of_folders(run.config["data"]["dir"], names, known, label_names)
+        return dataclasses.replace(run, truth=truth, label_names=titles)
+    if not source.lower().endswith(".csv") and (known >= 0).any():
+        return run
+    try:
+        table = tables.read_labels(source, len(names), names, partial=True)
+    except (InputError, OSError) as error:
+        if run.truth is None:
+            raise
+        say(f"the labels cannot be read, and those of before stay: {error}")
+        return run
+    truth, titles = _with_known(table, known, label_names)
+    return dataclasses.replace(run, truth=truth, label_names=titles)
+
+
+def _of_folders(
+    dir: str, names: Sequence[str], known: NDArray, label_names: Sequence[str]
+) -> tuple[NDArray, tuple[str, ...]]:
+    """Returns labels of n photos and their names; those without one have that of their folder.
+
+    Args:
+        dir: folders and files, one a line, as `data.dir`.
+        names: paths of the photos, relative to the folder that holds all of these.
+        known: int32 `[n]`, the labels before, numbers in `label_names`; -1 for unknown ones.
+        label_names: the names of the labels before.
+    """
+    root = image_files.root(dir)
+    tops = [os.path.relpath(line, root) for line in dir.split("\n")]
     tops.sort(key=len)  # Of a folder inside of another one the outer one has the labels.
     # A run that began with several folders has them as labels, one with one its subfolders.
     is_by_top = any(os.path.basename(top) in label_names for top in tops)

@@ -18,7 +18,7 @@ from cluster_jax.core.names import counted
 from cluster_jax.data import folder as image_files
 from cluster_jax.data.tables import Table
 from cluster_jax.report import duplicates
-from cluster_jax.runs import changes, claims, finish, page, photos
+from cluster_jax.runs import changes, claims, finish, page, photos, sources
 from cluster_jax.runs import rows as embeddings
 from cluster_jax.runs import run as records
 from cluster_jax.runs import store as stores
@@ -174,7 +174,7 @@ def asked_again(before: Run, config: AnyConfig) -> Run:
         return after
     if data["labels"] != before.config["data"]["labels"]:  # Other labels replace all of them.
         after = dataclasses.replace(after, truth=None, label_names=None)
-    return photos.with_truth(after)
+    return sources.with_truth(after)
 
 
 def cluster_again(before: Run, after: Run, started: float, *, with_report: bool) -> Run:
