@@ -19,13 +19,17 @@ from cluster_jax.core.checks import InputError
 
 
 class DamagedFile(InputError):
-    """The content of a file is not what was written; the message names the file."""
+    """The content of a file is not what was written; the message names the file.
+
+    It says that a copy can be restored, and what can be done `otherwise`, if there is something.
+    """
 
     def __init__(self, path: epath.PathLike, reason: str, otherwise: str = ""):
         self.path = path
         self.reason = reason
         self.otherwise = otherwise
-        super().__init__(f"{path} is damaged ({reason}); restore it from a copy{otherwise}")
+        do = f"restore it from a copy, or {otherwise}" if otherwise else "restore it from a copy"
+        super().__init__(f"{path} is damaged ({reason}); {do}")
 
 
 def check_writable(folder: epath.Path) -> None:

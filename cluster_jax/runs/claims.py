@@ -140,11 +140,12 @@ def claim(workdir: epath.Path, config: Mapping[str, Any]) -> dict[str, Any] | No
         return None
     try:
         workdirs.of_run(workdir)
-        stored = workdirs.stored_config(workdir)
+        finished = workdirs.about(workdir)
+        stored = finished["config"] if finished else workdirs.stored_config(workdir)
     except io.DamagedFile as error:
         raise InputError(f"{error}, or choose another folder") from error
     _check_same(workdir, stored, json.loads(json.dumps(config)))
-    return workdirs.about(workdir)
+    return finished
 
 
 def describe_images(dataset: Dataset, *, by_names: bool = False) -> dict[str, Any]:

@@ -23,7 +23,6 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import parse_section
 from cluster_jax.core.names import counted
 from cluster_jax.data import tables
-from cluster_jax.data.images import FACTS
 from cluster_jax.discovery import scores as discovery
 from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.evaluation.options import ClusterOptions
@@ -482,30 +481,26 @@ def opened(workdir: epath.PathLike) -> Iterator[Run]:
         yield read(folder)
 
 
-def read(workdir: epath.PathLike, back: int = 0) -> Run:
-    """Reads the newest state of a finished run, or one before it; writes nothing.
+def read(workdir: epath.PathLike, number: int | None = None) -> Run:
+    """Reads a state of a finished run; writes nothing.
 
     Args:
         workdir: folder of the run.
-        back: how many states before the newest one.
+        number: number of a state that is there; None: the newest one.
 
     Raises:
-        InputError: the folder has no run or one of an older version, the run is not finished or has
-            no such state, or a file is damaged (`DamagedFile`).
+        InputError: the folder has no run or one of an older version, the run is not finished, or a
+            file is damaged (`DamagedFile`).
     """
     path = workdirs.of_run(workdir)
     numbers = workdirs.states(path)
-    if len(numbers) <= back:
+    if not numbers:
         raise InputError(
             f"the run in {path} is not finished; run its command again with --workdir={path}"
         )
-    try:
-        return _read(path, numbers[-1 - back])
-    except io.DamagedFile as error:
-        if workdirs.STATE.fullmatch(epath.Path(error.path).name):
-            otherwise = workdirs.after_damage(path, numbers, back)
-            raise io.DamagedFile(error.path, error.reason, otherwise) from error
-        raise
+    number = numbers[-1] if number is None else number
+    with workdirs.damage_of(path, number):
+        return _read(path, number)
 
 
 def _read(workdir: epath.Path, number: int) -> Run:
@@ -516,8 +511,9 @@ def _read(workdir: epath.Path, number: int) -> Run:
     Raises:
         DamagedFile: a file is damaged or missing.
     """
-    stored: dict[str, Any] = io.read_arrays(workdir / f"run-{number}.npz")
-    about = workdirs.checked_format(json.loads(stored.pop("about").item()), workdir)
+    path = workdir / f"run-{number}.npz"
+    stored: dict[str, Any] = io.read_arrays(path)
+    about = workdirs.values_of(stored.pop("about", None), path)
     for key in ("named", "suggested"):
         about[key] = {int(cluster): value for cluster, value in about[key]}
     for key in ("held", "whole"):
@@ -538,8 +534,6 @@ def _read(workdir: epath.Path, number: int) -> Run:
         if stored_config.get("data", {}).get("name") == "folder":
             places = (values["data"]["dir"] for values in (stored_config, about["config"]))
             names = config_paths.relocated(names, *places)
-    if "facts" in stored and stored["facts"].dtype != FACTS:
-        raise workdirs.older_version(workdir, "facts about its images or rows")
     array = None if about["kind"] == "rows" else about["config"]["eval"]["features"]
     parts: dict[str, dict[str, NDArray]] = {"placer": {}, "duplicates": {}}
     for key in [key for key in stored if "." in key]:

@@ -45,7 +45,7 @@ def undo(workdir: epath.PathLike, *, with_report: bool = True) -> Ended:
                 f"{workdir} must have an update or corrections to take back; got none (the last "
                 f"{records.KEPT} states are kept)"
             )
-        before = records.read(workdir, back=1)
+        before = records.read(workdir, numbers[-2])
         what, said = "damaged state", "the damaged state"
         with contextlib.suppress(InputError):
             last = records.read(workdir)
@@ -145,8 +145,8 @@ def _apply(run: Run, said: dict[str, Any]) -> Run:
     Raises:
         InputError: a correction is invalid, see `carry.carried`, or is about another state.
     """
-    for back in range(len(workdirs.states(run.workdir))):
-        shown = records.read(run.workdir, back)
+    for number in reversed(workdirs.states(run.workdir)):
+        shown = records.read(run.workdir, number)
         if shown.state == said["state"]:
             now = said
             if shown.state != run.state:
@@ -164,7 +164,6 @@ def _of_later_pages(run: Run, shown: Run) -> list[tuple[Run, Mapping[str, Any]]]
     result = []
     for of_page in run.pages.values():
         if of_page["number"] > shown.number and of_page["number"] in numbers:
-            back = len(numbers) - 1 - numbers.index(of_page["number"])
-            state = records.read(run.workdir, back)
+            state = records.read(run.workdir, of_page["number"])
             result += [(state, file) for file in of_page["files"].values()]
     return result

@@ -12,6 +12,7 @@ from typing import Any, TextIO
 
 import numpy as np
 from etils import epath
+from numpy.typing import NDArray
 
 from cluster_jax.core import buckets, io
 from cluster_jax.core.checks import InputError
@@ -41,7 +42,7 @@ LOCK = "lock"
 LABELS = "labels.npz"  # of a streamed set, see `data.tfds.Labels`
 
 # What to do about a damaged file, besides restoring a copy of it.
-MADE_AGAIN = ", or remove it and run the command of the run again, which makes it again"
+MADE_AGAIN = "remove it and run the command of the run again, which makes it again"
 
 
 def read_values(file: epath.Path) -> dict[str, Any]:
@@ -77,50 +78,48 @@ def about(workdir: epath.PathLike) -> dict[str, Any] | None:
     if not (numbers := states(workdir)):
         return None
     path = workdir / f"run-{numbers[-1]}.npz"
-    try:
-        with (
-            io.in_memory(path),
-            path.open("rb") as file,
-            np.load(file, allow_pickle=False) as stored,
-        ):
-            values = json.loads(stored["about"].item())
-    except MemoryError:
-        raise
-    except Exception as error:  # zipfile and zlib have errors of their own.
-        otherwise = after_damage(workdir, numbers)
-        raise io.DamagedFile(path, "its arrays cannot be read", otherwise) from error
-    values = checked_format(values, workdir)
+    with damage_of(workdir, numbers[-1]), io.in_memory(path):
+        values = values_of(io.read_array(path, "about"), path)
     images = values.get("images", {})
     return {**values, "config": config_paths.with_located(values["config"], workdir, images)}
 
 
-def checked_format(values: dict[str, Any], workdir: epath.Path) -> dict[str, Any]:
+def values_of(about: NDArray | None, path: epath.Path) -> dict[str, Any]:
     """Returns the JSON values of a state without "format", the version of its fields.
+
+    Args:
+        about: the array "about" of the state; None: it has none.
+        path: the file of the state.
 
     Raises:
         InputError: the format is that of another version of the package.
     """
+    values = {} if about is None else json.loads(about.item())
     form = values.pop("format", None)
     if form != FORMAT:
-        raise older_version(workdir, f"format {form}, not {FORMAT}", "another")
+        raise older_version(path.parent, f"format {form}, not {FORMAT}", "another")
     return values
 
 
-def after_damage(workdir: epath.Path, numbers: list[int], back: int = 0) -> str:
-    """Returns the end of a message: what to do about a damaged state, besides restoring a copy.
+@contextlib.contextmanager
+def damage_of(workdir: epath.Path, number: int) -> Iterator[None]:
+    """Lets an error about the damaged file of a state inside say what else can be done about it.
 
-    Args:
-        workdir: folder of the run.
-        numbers: numbers of all states in the folder, ascending.
-        back: how many states before the newest one the damaged state is.
+    A state can be made again if it is the only one, and an undo removes it if it is the newest one.
     """
-    if numbers == [1]:
-        return MADE_AGAIN
-    if not back:
-        return (
-            f", or go back to the state before by `cluster-jax update --workdir={workdir} --undo`"
-        )
-    return ", or remove all files run-*.npz, with all corrections, and run the command again"
+    try:
+        yield
+    except io.DamagedFile as error:
+        if epath.Path(error.path).name != f"run-{number}.npz":
+            raise
+        numbers = states(workdir)
+        otherwise = "remove all files run-*.npz, with all corrections, and run the command again"
+        if numbers == [1]:
+            otherwise = MADE_AGAIN
+        elif number == numbers[-1]:
+            undo = f"`cluster-jax update --workdir={workdir} --undo`"
+            otherwise = f"go back to the state before by {undo}"
+        raise io.DamagedFile(error.path, error.reason, otherwise) from error
 
 
 def stored_config(workdir: epath.Path) -> dict[str, Any]:

@@ -109,8 +109,8 @@ def test_what_is_measured_follows_from_the_state(run):
     corrected(run, labels={"0": 1}, merges=[[2, 1]])
     updates.update_rows(run, Table(rows(4, 4, 4, seed=5)), add=True, with_report=False)
     states.correct(run, names={"0": "cats"}, with_report=False)
-    for back in range(len(workdirs.states(run))):
-        state = records.read(run, back)
+    for number in workdirs.states(run):
+        state = records.read(run, number)
         again = measured.measured(measured.described(state))
         assert again.results == state.results
         for name in ("distances", "linkage", "outliers", "probabilities", "second_labels"):
@@ -122,8 +122,8 @@ def test_a_row_is_as_far_from_its_cluster_as_a_new_row_like_it(run):
     corrected(run, labels={"0": 1, "1": "a", "2": "a"}, new={"a": None}, wrong=[3])
     updates.update_rows(run, Table(rows(6, 2, 3, seed=8)), add=True, with_report=False)
     updates.with_number(run, 2, with_report=False)
-    for back in range(len(workdirs.states(run))):
-        state = records.read(run, back)
+    for number in workdirs.states(run):
+        state = records.read(run, number)
         placed = place.place(state, state.all_features)
         same = (placed.labels == state.labels) & (state.labels >= 0)
         assert same.mean() > 0.9

@@ -32,7 +32,7 @@ NEW = rows(3, 3, 3, 3, 12, seed=1)
 
 def said_by(run, name="saved.json", back=0, **decided):
     """A file that the page of a state has saved."""
-    shown = records.read(run, back)
+    shown = records.read(run, workdirs.states(run)[-1 - back])
     (run.parent / name).write_text(json.dumps({"state": shown.state, **decided}))
     return run.parent / name
 
@@ -91,7 +91,7 @@ def test_a_state_is_read_as_it_was_written(run, monkeypatch):
         files = digests(run)
         write(after)
         assert digests(run) == files
-    assert_same(records.read(run, 1), written[0])
+    assert_same(records.read(run, 2), written[0])
 
 
 # --- a kill --------------------------------------------------------------------------------------
