@@ -6,11 +6,8 @@ from typing import Any
 
 from etils import epath
 
-# Keys of a config that may be local paths; "*" is the name of any stage.
-_PATHS = (
-    *("data.dir", "data.labels", "encoder", "init_from"),
-    *("network.weights", "stages.*.network.weights"),
-)
+# Sections and key of each value of a config that may be a local path, beside those of the stages.
+_PATHS = [("data", "dir"), ("data", "labels"), ("encoder",), ("init_from",), ("network", "weights")]
 
 
 def normalized(path: str | None) -> str | None:
@@ -44,28 +41,17 @@ def paths_of(config: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
         {('init_from',): 'run', ('stages', 'first', 'network', 'weights'): 'a.safetensors'}
     """
     found = dict[tuple[str, ...], str]()
-    for keys in _PATHS:
-        for path, value in _values_at(config, keys.split(".")):
-            if not isinstance(value, str) or "://" in value or value in ("", "folders"):
-                continue
-            is_name = value.startswith("hf:") or not value.endswith(".safetensors")
-            if path[-1] not in ("weights", "encoder") or not is_name:
-                found[path] = value
+    of_stages = (("stages", stage, "network", "weights") for stage in config.get("stages") or ())
+    for path in (*_PATHS, *of_stages):
+        value: Any = config
+        for key in path:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        if not isinstance(value, str) or "://" in value or value in ("", "folders"):
+            continue
+        is_name = value.startswith("hf:") or not value.endswith(".safetensors")
+        if path[-1] not in ("weights", "encoder") or not is_name:
+            found[path] = value
     return found
-
-
-def _values_at(config: Any, keys: Sequence[str]) -> list[tuple[tuple[str, ...], Any]]:
-    """Returns the values at keys, of which "*" is every key, each with its own keys."""
-    if not keys:
-        return [((), config)]
-    if not isinstance(config, Mapping):
-        return []
-    names = list(config) if keys[0] == "*" else [keys[0]] if keys[0] in config else []
-    return [
-        ((name, *below), value)
-        for name in names
-        for below, value in _values_at(config[name], keys[1:])
-    ]
 
 
 def with_paths(
