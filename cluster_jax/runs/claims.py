@@ -1,6 +1,5 @@
 """Which run a folder is of: what was asked for, and of which images."""
 
-import hashlib
 import json
 import os
 import pathlib
@@ -49,9 +48,9 @@ def default_path(folder: str, name: str, values: Mapping[str, Any]) -> pathlib.P
         name: name of the config or file; characters unsuitable for a file name become "_".
         values: everything that the result depends on, as JSON values.
     """
-    text = json.dumps(values, sort_keys=True)
+    hashed = workdirs.fingerprint(json.dumps(values, sort_keys=True).encode())
     stem = re.sub(r"[^\w.-]+", "_", name)
-    return pathlib.Path(folder) / f"{stem}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return pathlib.Path(folder) / f"{stem}-{hashed[:8]}"
 
 
 def default_workdir(config: Mapping[str, Any], name: str) -> pathlib.Path:
