@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import hashlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import decode
 from cluster_jax.runs.next_state import with_rows
-from cluster_jax.runs.run import COLUMNS, DEPARTED, Run
+from cluster_jax.runs.run import Run
 
 
 class Now(NamedTuple):
@@ -40,8 +39,8 @@ class Comparison(NamedTuple):
     """The m photos or rows that exist now, compared with the n rows of a run.
 
     Attributes:
-        run: the run; rows that had left and have returned are its last ones, with their
-            corrections. Its names are, of photos, absolute paths.
+        run: the run; rows of `Run.gone` that are there again are its last ones. Its names are, of
+            photos, absolute paths; of photos of `Run.gone` they are unknown, "".
         known: int64 `[n]`, for each row of `run` its index among the m present ones, -1 if it is
             gone.
         changed: bool `[n]`, rows of `run` that are there with another vector, or turned by a tag.
@@ -71,7 +70,10 @@ class Comparison(NamedTuple):
 
     @property
     def to_embed(self) -> NDArray:
-        """Indices among the present ones of which the run has no features: changed and new ones."""
+        """Indices among the present ones of which the run has no features: changed, then new ones.
+
+        The changed ones are in the order of the rows of `run`.
+        """
         return np.concatenate([self.known[self.changed], self.new])
 
     def joined(self, is_kept: NDArray, made: NDArray) -> Now:
@@ -88,27 +90,21 @@ class Comparison(NamedTuple):
         old = np.flatnonzero(is_kept)
         assert run.store is not None
         names = None
-        if self.names is not None and run.names is not None:
+        if run.names is not None:
+            assert self.names is not None
             places = zip(old.tolist(), self.known[old].tolist(), strict=True)
             known = (run.names[row] if i < 0 else self.names[i] for row, i in places)
             names = (*known, *(self.names[i] for i in self.new.tolist()))
-        # The features in `made` are in the order of `to_embed`: changed rows, then new ones.
         columns = run.columns.copy()
         n_changed = int(self.changed.sum())
         columns["row"][self.changed] = len(run.store) + np.arange(n_changed)
-        truth = None
-        if run.truth is not None:
-            truth = np.full(len(old) + len(self.new), -1, np.int32)
-            was_there = old < len(run.truth)
-            truth[: len(old)][was_there] = run.truth[old[was_there]]
         after = dataclasses.replace(
-            run,
+            _with_departed(run, old),
             store=np.concatenate([run.store, made]) if len(made) else run.store,
             names=names,
             columns=columns[old],
             facts=np.concatenate([self._facts_now[old], self.facts[self.new]]),
-            truth=truth,
-            gone=np.concatenate([run.gone, _kept_decisions(run, old)]),
+            truth=None if run.truth is None else _labels(run.truth[old], len(self.new)),
         )
         after = with_rows(after, len(self.new), len(run.store) + n_changed)
         changed = np.zeros(len(after.columns), bool)
@@ -129,25 +125,76 @@ def compare(run: Run, names: Sequence[str] | None, facts: NDArray) -> Comparison
         facts: `[m]` of `data.images.FACTS`, facts about the present ones.
     """
     names = None if names is None else tuple(names)
-    known = _known_rows(run, names, facts)
-    new = np.setdiff1d(np.arange(len(facts)), known)
-    run, back = _with_returned(run, names, facts, new)
-    known = np.concatenate([known, back])
+    n = len(run.columns)
+    known = _known_rows(_with_gone(run, np.arange(len(run.gone))), names, facts)
+    back = np.flatnonzero(known[n:] >= 0)
+    known = np.concatenate([known[:n], known[n + back]])
+    run = _with_gone(run, back)
     assert run.facts is not None
     changed = known >= 0
     digests = facts["digest"][known[changed]]
     changed[changed] = (run.facts["digest"][changed] != digests).any(axis=1)
-    return Comparison(run, known, changed, np.setdiff1d(new, back), names, facts)
+    return Comparison(run, known, changed, np.setdiff1d(np.arange(len(facts)), known), names, facts)
+
+
+def _with_gone(run: Run, back: NDArray) -> Run:
+    """Returns a run with rows of `Run.gone`, int `[b]`, after all others; their labels are unknown.
+
+    Those that are left over stay in `Run.gone`.
+    """
+    assert run.facts is not None
+    left = np.setdiff1d(np.arange(len(run.gone)), back)
+    names = run.names
+    if names is not None:
+        names = (*names, *(run.gone_names[i] for i in back.tolist()))
+    return dataclasses.replace(
+        run,
+        columns=np.concatenate([run.columns, run.gone[back]]),
+        facts=np.concatenate([run.facts, run.gone_facts[back]]),
+        names=names,
+        truth=None if run.truth is None else _labels(run.truth, len(back)),
+        gone=run.gone[left],
+        gone_facts=run.gone_facts[left],
+        gone_names=tuple(run.gone_names[i] for i in left.tolist()),
+    )
+
+
+def _with_departed(run: Run, kept: NDArray) -> Run:
+    """Returns a run whose `Run.gone` has the rows that leave, too.
+
+    They are those that a person has decided about, and those of a cluster of `Run.held`.
+
+    Args:
+        run: the run with all rows of which some leave.
+        kept: int `[l]`, indices of the rows that stay.
+    """
+    columns = run.columns
+    is_said = columns["decided"] | np.isin(columns["label"], list(run.held))
+    is_said[kept] = False
+    rows = np.flatnonzero(is_said)
+    ids = [""] * len(columns) if run.is_of_images or run.names is None else run.names
+    assert run.facts is not None
+    return dataclasses.replace(
+        run,
+        gone=np.concatenate([run.gone, columns[rows]]),
+        gone_facts=np.concatenate([run.gone_facts, run.facts[rows]]),
+        gone_names=(*run.gone_names, *(ids[row] for row in rows.tolist())),
+    )
+
+
+def _labels(truth: NDArray, count: int) -> NDArray:
+    """Returns true labels int32 `[n]`, and after them `count` unknown ones."""
+    return np.concatenate([truth, np.full(count, -1, np.int32)])
 
 
 def _known_rows(run: Run, names: tuple[str, ...] | None, facts: NDArray) -> NDArray:
     """Returns for each row of a run its index among the m present ones, int64 `[n]`, -1 if gone.
 
-    For the arguments see `compare`.
+    For the arguments see `compare`; the last rows of the run may be those of `Run.gone`.
     """
     assert run.facts is not None
-    if not run.is_of_images and names is not None and run.names is not None:
-        return _matched(run.names, names)
+    if not run.is_of_images and run.names is not None:
+        return _matched(run.names, names or ())
     known = _matched(_keys(run.facts, run.names), _keys(facts, names))
     if run.is_of_images:  # Equal content under another name.
         left = np.flatnonzero(known < 0)
@@ -155,45 +202,6 @@ def _known_rows(run: Run, names: tuple[str, ...] | None, facts: NDArray) -> NDAr
         place = _matched(_keys(run.facts[left]), _keys(facts[free]))
         known[left[place >= 0]] = free[place[place >= 0]]
     return known
-
-
-def _with_returned(
-    run: Run, names: tuple[str, ...] | None, facts: NDArray, new: NDArray
-) -> tuple[Run, NDArray]:
-    """Returns a run with the rows of `Run.gone` that are there again, after all others.
-
-    Args:
-        run: see `compare`, like `names` and `facts`.
-        names: of the m present ones.
-        facts: `[m]`.
-        new: int `[l]`, indices of those present ones that the run does not have.
-
-    Returns:
-        The run, and the index of each returned row among the present ones.
-    """
-    of_new = None if names is None else [names[i] for i in new.tolist()]
-    gone = [digest.tobytes() for digest in run.gone["digest"]]
-    present = _digests_of_departed(run, facts[new], of_new)
-    if run.is_of_images:
-        gone, present = ([*map(decode.same_photo, each)] for each in (gone, present))
-    place = _matched(gone, present)
-    back = new[place[place >= 0]]
-    facts_then = facts[back]
-    if run.is_of_images:
-        facts_then["digest"] = run.gone["digest"][place >= 0]
-    every = None
-    if run.names is not None and names is not None:
-        every = (*run.names, *(names[i] for i in back.tolist()))
-    returned = run.gone[place >= 0][list(COLUMNS.names or ())].astype(COLUMNS)
-    assert run.facts is not None
-    run = dataclasses.replace(
-        run,
-        columns=np.concatenate([run.columns, returned]),
-        facts=np.concatenate([run.facts, facts_then]),
-        names=every,
-        gone=run.gone[place < 0],
-    )
-    return run, back
 
 
 def _keys(facts: NDArray, names: Sequence[str] | None = None) -> list[tuple[bytes, str]]:
@@ -214,38 +222,6 @@ def _matched(known: Sequence[Any], now: Sequence[Any]) -> NDArray:
     for i in reversed(range(len(now))):
         comparison[now[i]].append(i)
     return np.array([comparison[key].pop() if comparison[key] else -1 for key in known], np.int64)
-
-
-def _kept_decisions(run: Run, kept: NDArray) -> NDArray:
-    """Returns what a person has decided about rows that leave, `[g]` of `DEPARTED`.
-
-    They are the rows that a person has decided about, and those of a cluster of `Run.held`.
-
-    Args:
-        run: the run with all rows of which some leave.
-        kept: int `[l]`, indices of the rows that stay.
-    """
-    columns = run.columns
-    is_said = columns["decided"].copy()
-    is_said |= np.isin(columns["label"], list(run.held))
-    is_said[kept] = False
-    left = np.zeros(is_said.sum(), DEPARTED)
-    left[list(COLUMNS.names or ())] = columns[is_said]
-    assert run.facts is not None
-    names = None if run.names is None else [run.names[i] for i in np.flatnonzero(is_said).tolist()]
-    digests = b"".join(_digests_of_departed(run, run.facts[is_said], names))
-    left["digest"] = np.frombuffer(digests, np.uint8).reshape(-1, 32)
-    return left
-
-
-def _digests_of_departed(run: Run, facts: NDArray, names: Sequence[str] | None) -> list[bytes]:
-    """Returns digests by which images or rows are known again when they return.
-
-    They are of the content, and of rows with ids of the id.
-    """
-    if run.is_of_images or names is None:
-        return [digest.tobytes() for digest in facts["digest"]]
-    return [hashlib.sha256(name.encode("utf-8", "surrogateescape")).digest() for name in names]
 
 
 def check_leaving(run: Run, gone: int, changed: int, confirmed: bool, do: str) -> None:

@@ -23,6 +23,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import parse_section
 from cluster_jax.core.names import counted
 from cluster_jax.data import tables
+from cluster_jax.data.images import FACTS
 from cluster_jax.discovery import scores as discovery
 from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.evaluation.options import ClusterOptions
@@ -45,8 +46,6 @@ COLUMNS = np.dtype(
         "formats": ["i8", "i8", "i8", "?", "?", "i8", "i8", "i8"],
     }
 )
-# What is known of an image or row that has left, about which a person has said something.
-DEPARTED = np.dtype([*COLUMNS.descr, ("digest", "u1", 32)])
 # Titles of columns that a table of embeddings may have beside the ids.
 _TITLES = {
     "cluster", "name", "found", "decided", "since", "distance", "outlier", "map_x", "map_y",
@@ -107,9 +106,11 @@ class Run:
             cluster with the i-th lowest number.
         placer: what places new rows in the clusters; None if a map of t-SNE was clustered.
         next_label: the lowest number that no cluster has had.
-        gone: `[g]` of `DEPARTED`: rows that have left, and about which a person had decided or that
-            were in a cluster of `held`. They regain their cluster if they return with the same
-            content.
+        gone: `[g]` of `COLUMNS`: rows that have left, and about which a person had decided or that
+            were in a cluster of `held`. They regain their cluster if they return.
+        gone_facts: `[g]` of `data.images.FACTS`, the `facts` of the rows in `gone`.
+        gone_names: the ids of the rows in `gone`; "" for images and for numbered rows, which are
+            known by their content alone.
         facts: `[n]` of `data.images.FACTS`, of embeddings the digests alone; None: there are no
             files, or the rows are not stored.
         known_classes: in novel class discovery the names of the known classes, else None. They are
@@ -161,7 +162,9 @@ class Run:
     next_label: int = 0
     source: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     fit: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    gone: NDArray = dataclasses.field(default_factory=lambda: np.zeros(0, DEPARTED))
+    gone: NDArray = dataclasses.field(default_factory=lambda: np.zeros(0, COLUMNS))
+    gone_facts: NDArray = dataclasses.field(default_factory=lambda: np.zeros(0, FACTS))
+    gone_names: tuple[str, ...] = ()
     facts: NDArray | None = None
     known_classes: tuple[str, ...] | None = None
     truth: NDArray | None = None
@@ -518,7 +521,8 @@ def _read(workdir: epath.Path, number: int) -> Run:
         about[key] = {int(cluster): value for cluster, value in about[key]}
     for key in ("held", "whole"):
         about[key] = frozenset(about[key])
-    about["away"] = tuple(about["away"])
+    for key in ("away", "gone_names"):
+        about[key] = tuple(about[key])
     about["skipped"] = tuple((name, why) for name, why in about["skipped"])
     about["events"] = tuple(
         Event(kind, cluster, rows, tuple(into)) for kind, cluster, rows, into in about["events"]

@@ -388,6 +388,27 @@ def test_a_row_with_another_vector_is_the_same_row(tmp_path):
     assert records.read(run).labels.tolist() == after.labels.tolist()
 
 
+def test_a_row_that_comes_back_with_another_vector_has_that(tmp_path):
+    """It is known by its id, and what was decided about it holds."""
+    names, run = tuple(map(str, range(N))), tmp_path / "run"
+    np.savez(tmp_path / "x.npz", features=FIRST, ids=np.array(names))
+    flags = [f"--features={tmp_path}/x.npz", f"--workdir={run}", "--reduce=pca", "--report=no"]
+    cluster.main([*flags, "--array=features", "--ids=ids"])
+    b = int(of_first(run)[25])
+    corrected(run, said_by(run, labels={"0": b, "1": b}))
+    for first, left in ((2, ["0", "1"]), (1, ["0"])):
+        update.update_rows(run, Table(FIRST[first:], names[first:]), with_report=False)
+        assert list(records.read(run).gone_names) == left
+    changed = np.concatenate([FIRST[60:61] + 0.1, FIRST[1:]])
+    update.update_rows(run, Table(changed, names), with_report=False)
+    after = records.read(run)
+    assert after.gone_names == ()
+    rows_of = dict(zip(after.names, after.all_features, strict=True))
+    for name, x in (("0", changed[0]), ("1", FIRST[1])):
+        np.testing.assert_allclose(rows_of[name], x / np.linalg.norm(x), rtol=1e-5)
+        assert after.labels[after.names.index(name)] == b
+
+
 def test_a_row_without_a_direction_that_gets_one(tmp_path):
     """It was in no cluster, and is found in one."""
     names, run = np.array([*map(str, range(N))]), tmp_path / "run"
