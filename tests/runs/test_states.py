@@ -360,6 +360,18 @@ def test_what_was_named_or_decided_comes_back_with_its_rows(run):
     assert named.next_label == back.next_label
 
 
+def test_a_row_of_the_run_is_there_before_an_equal_one_that_has_left(run):
+    """Though a person had decided about the one that has left, which comes back with the second."""
+    a, b = of_first(run)[[0, 25]].tolist()
+    updated(run, np.concatenate([FIRST, FIRST[:1]]))
+    corrected(run, said_by(run, labels={str(N): b}))
+    for x in (FIRST, np.concatenate([FIRST, NEW])):
+        after = updated(run, x)
+        assert (after.labels[0], len(after.gone)) == (a, 1)
+    after = updated(run, np.concatenate([FIRST, NEW, FIRST[:1]]))
+    assert (after.labels[0], after.labels[-1], len(after.gone)) == (a, b, 0)
+
+
 def test_a_row_with_another_vector_is_the_same_row(tmp_path):
     """It moves only where the clusters part it from its own, and what is decided about it holds."""
     (x, names), run = (FIRST, tuple(map(str, range(N)))), tmp_path / "run"
