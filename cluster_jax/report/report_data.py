@@ -99,6 +99,7 @@ class ReportData(NamedTuple):
         command: the command that applies a saved file of corrections, whose name the page puts
             behind the last "="; or None.
         changes: the last update, or None: there was none.
+        words: the words for a point and for a cluster.
     """
 
     title: str
@@ -127,20 +128,17 @@ class ReportData(NamedTuple):
     facts: NDArray | None = None
     command: str | None = None
     changes: Changes | None = None
+    words: tuple[str, str] = ("row", "cluster")
 
     @property
     def noun(self) -> str:
-        """The word for a point: row; image; photo, if it has a file and nothing is trained."""
-        if self.fetch_images is None:
-            return "row"
-        provenance = self.results["provenance"]
-        is_other = bool(provenance.get("steps")) or "features" in provenance
-        return "image" if is_other or self.sources is None else "photo"
+        """The word for a point."""
+        return self.words[0]
 
     @property
     def group(self) -> str:
-        """The word for a cluster: "group" for photos, "cluster" for anything else."""
-        return "group" if self.noun == "photo" else "cluster"
+        """The word for a cluster."""
+        return self.words[1]
 
     @property
     def is_corrected(self) -> bool:

@@ -215,7 +215,7 @@ class Run:
     @property
     def words(self) -> tuple[str, str]:
         """The words for an image or row and for a cluster, such as ("photo", "group")."""
-        if not self.is_of_images:
+        if not self.is_of_images or self.config["data"]["name"] == "features":
             return "row", "cluster"
         is_photo = self.names is not None and not self.is_trained
         return ("photo", "group") if is_photo else ("image", "cluster")

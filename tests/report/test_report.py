@@ -72,8 +72,10 @@ def make(clusters, *, seed=3, side=8, channels=1, dimensions=3, labels=None, nam
         true_labels=None if labels is None else np.asarray(labels, np.int32),
         label_names=names,
         fetch_images=lambda rows: images[rows],
-    )
-    return data._replace(**changes)
+    )._replace(**changes)
+    if "words" in changes or data.fetch_images is None:
+        return data
+    return data._replace(words=("image", "cluster") if data.sources is None else ("photo", "group"))
 
 
 def labeled(**changes):
@@ -307,8 +309,8 @@ def smooth_tree(metrics, **changes):
     clusters = np.repeat([0, 1, 2], [40, 25, 3])
     sure = np.linspace(0.4, 1, 68)
     member = Membership(clusters, sure, (clusters + 1) % 3, 1 - sure)
-    data = make(clusters, linkage=np.array([[0, 2, 1.5, 2], [1, 3, 4.5, 3]]))
-    data = data._replace(**{"membership": member, **changes})
+    tree = {"linkage": np.array([[0, 2, 1.5, 2], [1, 3, 4.5, 3]]), "membership": member}
+    data = make(clusters, **{**tree, **changes})
     del data.results["metrics"]["gridshift"]
     data.results["metrics"]["tree"] = {"n_clusters": 3, **NO_SCORES, **metrics}
     return data
@@ -333,6 +335,7 @@ def test_what_is_said_of_clear_and_unclear_clusters():
     assert "silhouette" not in guess
     trained = smooth_tree({"verdict": None, "gap": 0.4})
     trained.results["provenance"]["steps"] = 4
+    assert trained.words == ("image", "cluster")
     assert "The computer compares" not in page_of(trained).text
     assert "A training drives its own images apart" in page_of(trained).text
     given = smooth_tree(unclear)
