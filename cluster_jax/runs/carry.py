@@ -5,7 +5,7 @@ Files of one page are all applied. A later file of the same browser replaces its
 """
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 
 from cluster_jax.core.checks import InputError, short
 from cluster_jax.report import duplicates
-from cluster_jax.runs.corrections import LISTS, OBJECTS, checked_name, checked_row, corrected
+from cluster_jax.runs.corrections import LISTS, OBJECTS, Decisions, applied, parsed
 from cluster_jax.runs.run import Run
-from cluster_jax.runs.withdrawn import made_since, rows_now, without_changes_of_mind
+from cluster_jax.runs.withdrawn import rows_now, targets_now, without_changes_of_mind
 
 MOST_PAGES = 8  # of which a run knows what it has applied
-_NOT_MADE = -2  # the number of a new cluster that has none yet
 
 
 class _Case(NamedTuple):
@@ -29,18 +28,13 @@ class _Case(NamedTuple):
         shown: the state of the page, of n rows.
         run: the present state.
         now: int64 `[n]`, the row of `run` that each row of `shown` is, -1 if it is gone.
-        targets: int `[n]`, where the corrections want each row of `shown`: a cluster, or
-            `_NOT_MADE` for a new one that has no number yet.
-        made: key of a new cluster -> its number, if it has been made since.
-        said: the corrections, see `corrections`.
+        targets: int64 `[n]`, where the corrections want each row of `shown`, see `targets_now`.
     """
 
     shown: Run
     run: Run
     now: NDArray
     targets: NDArray
-    made: Mapping[str, int]
-    said: Mapping[str, Any]
 
 
 def carried(
@@ -48,16 +42,16 @@ def carried(
     run: Run,
     said: Mapping[str, Any],
     later: Collection[tuple[Run, Mapping[str, Any]]] = (),
-) -> tuple[Run, dict[str, Any]]:
-    """Returns a later state of a run, and the corrections of an earlier one as corrections of it.
+) -> Run:
+    """Returns a later state of a run with the corrections of an earlier one applied.
 
     They are carried by content: a cluster is the same one if more than half of its rows are the
     same, where rows count that the corrections themselves move. So a file may be applied again, and
     two files of one page are both applied. Corrections of rows that are gone are left out. A row
     that is right moves to the cluster in which the page has shown it. If rows of a new cluster have
     since been moved to one that was made since, as by an earlier file of the same page, the new
-    cluster is not made: its rows move to that one. The returned state is without what an earlier
-    file of the same page and browser has decided otherwise.
+    cluster is not made: its rows move to that one. What an earlier file of the same page and
+    browser has decided otherwise is taken back.
 
     Args:
         shown: the state that the corrections are about.
@@ -70,78 +64,39 @@ def carried(
         InputError: a correction is invalid in its own state, speaks of a cluster that has other
             rows now, or contradicts a correction that was made since.
     """
+    decisions = parsed(shown, said)
     files = run.pages.get(shown.state, {}).get("files", {})
-    if (earlier := files.get(said.get("browser"))) is not None:
-        others = [(shown, file) for browser, file in files.items() if browser != said["browser"]]
-        run = without_changes_of_mind(shown, run, earlier, said, [*others, *later])
-    case = _case(shown, run, said)
-    fresh = _without(said, files)
+    known = {browser: parsed(shown, file) for browser, file in files.items()}
+    mine = said.get("browser")
+    if mine in known:
+        others = [(shown, file) for browser, file in known.items() if browser != mine]
+        others += [(state, parsed(state, file)) for state, file in later]
+        run = without_changes_of_mind(shown, run, known[mine], decisions, others)
+    now = rows_now(shown, run)
+    targets, made = targets_now(shown, run, applied(shown, decisions), decisions.new, now)
+    case = _Case(shown, run, now, targets)
+
+    fresh = _without(decisions, known.values())
     # A row that is right belongs to the cluster on the page, from which it may have moved since.
-    rights = {row: checked_row(shown, "right", row) for row in fresh.get("right", [])}
-    labels = {str(row): int(shown.labels[i]) for row, i in rights.items()} | fresh["labels"]
-    fresh |= {"labels": labels, "right": []}
-    _check(case, fresh)
-    return run, _of_now(case, fresh)
+    labels = {row: int(shown.labels[row]) for row in fresh.right} | {**fresh.labels}
+    fresh = fresh._replace(labels=labels, right=())
+    names = {**fresh.names}
+    names |= {made[key]: v for key, v in fresh.new.items() if key in made and v is not None}
+    _check_same_clusters(case, fresh)
+    _check_no_contradiction(case, [*fresh.labels, *fresh.wrong])
+    _check_no_other_is_kept(case, fresh.keep)
+    _check_no_other_name(case, names)
 
-
-def _case(shown: Run, run: Run, said: Mapping[str, Any]) -> _Case:
-    """Returns what corrections of a page want in the present state, see `carried`."""
-    wanted, now = corrected(shown, said), rows_now(shown, run)
-    made = dict[str, int]()
-    targets = wanted.labels.copy()
-    for i, key in enumerate(said.get("new", {})):
-        is_in = wanted.labels == shown.next_label + i
-        if (label := made_since(shown, run, now[is_in & (now >= 0)])) is not None:
-            made[key] = label
-        targets[is_in] = made.get(key, _NOT_MADE)
-    return _Case(shown, run, now, targets, made, said)
-
-
-def _check(case: _Case, fresh: Mapping[str, Any]) -> None:
-    """Raises an `InputError` if corrections do not fit the present state.
-
-    Args:
-        case: what they want.
-        fresh: those that have not been applied.
-    """
-    spoken = {int(key) for key in fresh["names"]}
-    spoken |= {int(each) for pair in fresh["merges"] for each in pair}
-    spoken |= {int(each) for each in fresh["whole"]}
-    new = case.said.get("new", {})
-    spoken |= {int(to) for to in fresh["labels"].values() if to not in new}
-    for cluster in sorted(spoken):
-        _check_same_rows(case, cluster)
-    decided = (*fresh["labels"], *fresh["wrong"])
-    _check_no_contradiction(case, [checked_row(case.shown, "labels", row) for row in decided])
-    _check_no_other_is_kept(case, [checked_row(case.shown, "keep", row) for row in fresh["keep"]])
-
-
-def _of_now(case: _Case, fresh: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns corrections by the rows of the present state, without those of rows that are gone.
-
-    Args:
-        case: what they want.
-        fresh: those that have not been applied.
-
-    Raises:
-        InputError: a cluster has got another name since.
-    """
-    shown, run, made, said = case.shown, case.run, case.made, case.said
-    place = {row: i for i, row in enumerate(run.rows.tolist())}
-
-    def there(rows: Collection[Any]) -> dict[Any, int]:
-        found = ((row, place.get(int(case.now[checked_row(shown, "labels", row)]))) for row in rows)
-        return {row: i for row, i in found if i is not None}
-
-    labels = {str(i): fresh["labels"][row] for row, i in there(fresh["labels"]).items()}
-    labels = {row: made.get(label, label) for row, label in labels.items()}
-    names = _names_since(shown, run, fresh["names"])
-    for key, label in made.items():
-        if fresh["new"].get(key) is not None:
-            names |= _names_since(shown, run, {str(label): said["new"][key]})
-    new = {key: name for key, name in said.get("new", {}).items() if key in labels.values()}
-    result = {**fresh, "labels": labels, "names": names, "new": new}
-    return result | {key: [*there(fresh[key]).values()] for key in ("wrong", "keep")}
+    labels = {row: made.get(target, target) for row, target in labels.items()}
+    moved = {int(now[row]): target for row, target in labels.items() if now[row] >= 0}
+    of_now = fresh._replace(
+        names=names,
+        new={key: name for key, name in decisions.new.items() if key in moved.values()},
+        labels=moved,
+        wrong=tuple(int(now[row]) for row in fresh.wrong if now[row] >= 0),
+        keep=tuple(int(now[row]) for row in fresh.keep if now[row] >= 0),
+    )
+    return applied(run, of_now)
 
 
 def check_is_last(run: Run, said: Mapping[str, Any], file: epath.PathLike) -> None:
@@ -154,8 +109,8 @@ def check_is_last(run: Run, said: Mapping[str, Any], file: epath.PathLike) -> No
         said: the corrections of the file.
         file: the file, for the message.
     """
-    applied = run.pages.get(said["state"], {}).get("files", {}).get(said.get("browser"), {})
-    if said.get("saved", 0) < applied.get("saved", 0):
+    last = run.pages.get(said["state"], {}).get("files", {}).get(said.get("browser"), {})
+    if said.get("saved", 0) < last.get("saved", 0):
         raise InputError(
             f"{file} must be the last file that its browser has saved of the page; got an earlier "
             "one, which would take back what the last one says, and that is applied: to go back, "
@@ -163,23 +118,23 @@ def check_is_last(run: Run, said: Mapping[str, Any], file: epath.PathLike) -> No
         )
 
 
-def _without(said: Mapping[str, Any], files: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns corrections without those that have been applied, which hold or were changed since.
+def _without(said: Decisions, known: Collection[Decisions]) -> Decisions:
+    """Returns decisions without those of other files that have been applied.
+
+    They hold, or were changed since.
 
     Args:
-        said: the corrections, see `corrections`.
-        files: browser -> its corrections of the same state that have been applied.
+        said: the decisions.
+        known: those of the other files, of the same state.
     """
-    result = dict(said)
+    left = dict[str, Any]()
     for key in OBJECTS:
-        known = [item for each in files.values() for item in each.get(key, {}).items()]
-        result[key] = {
-            name: to for name, to in said.get(key, {}).items() if (name, to) not in known
-        }
+        others = {item for each in known for item in getattr(each, key).items()}
+        left[key] = dict(item for item in getattr(said, key).items() if item not in others)
     for key in LISTS:
-        known = [item for each in files.values() for item in each.get(key, [])]
-        result[key] = [each for each in said.get(key, []) if each not in known]
-    return result
+        others = {item for each in known for item in getattr(each, key)}
+        left[key] = tuple(item for item in getattr(said, key) if item not in others)
+    return Decisions(**left)
 
 
 def with_applied(run: Run, shown: Run, said: Mapping[str, Any]) -> Run:
@@ -207,80 +162,96 @@ def with_applied(run: Run, shown: Run, said: Mapping[str, Any]) -> Run:
     return dataclasses.replace(run, pages=pages)
 
 
-def _check_same_rows(case: _Case, cluster: int) -> None:
-    """Raises an `InputError` if a cluster has other rows now than on the page, see `carried`."""
-    shown, run, now, targets, *_ = case
+def _check_same_clusters(case: _Case, fresh: Decisions) -> None:
+    """Raises an `InputError` if decisions speak of a cluster that is another one than on the page.
+
+    It is the same one if s > (r + o) / 2. The page shows r rows in it that are still there and that
+    the corrections leave in it, or if they leave none, all that are still there. Of these, s are in
+    it now, or where the corrections want them. And o other rows are in it now, which neither the
+    page nor the corrections have in it.
+
+    Args:
+        case: what all corrections of the page want.
+        fresh: the decisions.
+    """
+    shown, run, now, targets = case
+    spoken = {*fresh.names, *fresh.whole}.union(*fresh.merges)
+    spoken |= {target for target in fresh.labels.values() if isinstance(target, int)}
     there = now >= 0
-    own = (shown.labels == cluster) & there
-    core = own & (targets == cluster)
-    core = core if core.any() else own
-    labels = run.labels[now[core]]
-    same = int(((labels == cluster) | (labels == targets[core])).sum())
-    allowed = now[own | ((targets == cluster) & there)]
-    others = int((run.labels == cluster).sum() - (run.labels[allowed] == cluster).sum())
-    total = int(core.sum()) + others
-    if total and 2 * same <= total:
-        noun, group = run.words
-        raise InputError(
-            f"{group} {cluster} must have more than half of the {noun}s that it has on the page of "
-            f"the corrections; got {same:,} of {total:,}: open the page of {run.workdir} anew"
-        )
+    for cluster in sorted(spoken):
+        own = (shown.labels == cluster) & there
+        left = own & (targets == cluster)
+        left = left if left.any() else own
+        labels = run.labels[now[left]]
+        same = int(((labels == cluster) | (labels == targets[left])).sum())
+        allowed = now[own | ((targets == cluster) & there)]
+        others = int((run.labels == cluster).sum() - (run.labels[allowed] == cluster).sum())
+        total = int(left.sum()) + others
+        if total and 2 * same <= total:
+            noun, group = run.words
+            must = f"have more than half of the {noun}s that it has on the page of the corrections"
+            got = f"got {same:,} of {total:,}: open the page of {run.workdir} anew"
+            raise InputError(f"{group} {cluster} must {must}; {got}")
 
 
-def _check_no_contradiction(case: _Case, rows: Collection[int]) -> None:
+def _check_no_contradiction(case: _Case, rows: Iterable[int]) -> None:
     """Raises an `InputError` if a person has decided otherwise since about one of these rows.
 
     Args:
         case: what the corrections want.
         rows: rows of `case.shown` about which they decide.
     """
-    shown, run, now, targets, *_ = case
+    shown, run, now, targets = case
     for row in rows:
         i = int(now[row])
         if i < 0 or not run.columns["decided"][i] or run.labels[i] == targets[row]:
             continue
         if shown.columns["decided"][row] and shown.labels[row] == run.labels[i]:
             continue
-        noun, group = run.words
-        name = f"{noun} {i}" if run.names is None else run.names[i]
+        group = run.words[1]
         where = f"in {group} {run.labels[i]}" if run.labels[i] >= 0 else f"in no {group}"
-        raise InputError(
-            f"the corrections must not contradict those that were made since their page was "
-            f"written; got {name}, which a person has decided to be {where}: open the page of "
-            f"{run.workdir} anew"
-        )
+        got = f"{_called(run, i)}, which a person has decided to be {where}"
+        raise _contradiction(run, got)
 
 
-def _check_no_other_is_kept(case: _Case, rows: Collection[int]) -> None:
+def _check_no_other_is_kept(case: _Case, rows: Iterable[int]) -> None:
     """Raises an `InputError` if a person has picked another copy since to be kept.
 
     Args:
         case: what the corrections want.
         rows: rows of `case.shown` that they pick.
     """
-    shown, run, now, *_ = case
+    shown, run, now, _ = case
     groups = duplicates.groups_of(run.duplicates, len(run.columns))
     is_since = run.columns["kept"].copy()
     is_since[now[shown.columns["kept"] & (now >= 0)]] = False
     for i in (int(now[row]) for row in rows if now[row] >= 0):
         others = np.flatnonzero(is_since & (groups == groups[i]) & (groups >= 0)).tolist()
         if others := [other for other in others if other != i]:
-            name = f"{run.words[0]} {others[0]}" if run.names is None else run.names[others[0]]
-            raise InputError(
-                "the corrections must not contradict those that were made since their page was "
-                f"written; got another copy than {name}, which a person has picked to be kept: "
-                f"open the page of {run.workdir} anew"
-            )
+            got = f"another copy than {_called(run, others[0])}, which a person has picked"
+            raise _contradiction(run, f"{got} to be kept")
 
 
-def _names_since(shown: Run, run: Run, names: Mapping[str, str]) -> dict[str, str]:
-    """Returns names by cluster; raises an `InputError` if one has got another name since."""
-    for key, name in names.items():
-        earlier = run.named.get(int(key))
-        if earlier not in (None, shown.named.get(int(key)), checked_name(name)):
-            raise InputError(
-                f"the corrections must not contradict those that were made since their page was "
-                f"written; got {short(repr(name))} for {run.words[1]} {key}, which a person has "
-                f"called {short(repr(earlier))}: open the page of {run.workdir} anew"
-            )
-    return dict(names)
+def _check_no_other_name(case: _Case, names: Mapping[int, str]) -> None:
+    """Raises an `InputError` if a person has given a cluster another name since.
+
+    Args:
+        case: what the corrections want.
+        names: cluster of the present state -> its name.
+    """
+    shown, run, *_ = case
+    for cluster, name in names.items():
+        earlier = run.named.get(cluster)
+        if earlier not in (None, shown.named.get(cluster), name):
+            got = f"{short(repr(name))} for {run.words[1]} {cluster}"
+            raise _contradiction(run, f"{got}, which a person has called {short(repr(earlier))}")
+
+
+def _called(run: Run, row: int) -> str:
+    return f"{run.words[0]} {row}" if run.names is None else run.names[row]
+
+
+def _contradiction(run: Run, got: str) -> InputError:
+    """Returns the error for corrections that a later decision contradicts; raises nothing."""
+    must = "the corrections must not contradict those that were made since their page was written"
+    return InputError(f"{must}; got {got}: open the page of {run.workdir} anew")

@@ -23,11 +23,12 @@ import collections
 import dataclasses
 import json
 import unicodedata
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
+from numpy.typing import NDArray
 
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.core import buckets
@@ -39,12 +40,41 @@ MAX_NAME = 100  # characters of a name
 _JOINERS = "\u200c\u200d"  # of many scripts and signs; other formats turn the direction of a text
 OBJECTS = ("names", "new", "labels")
 LISTS = ("merges", "wrong", "right", "keep", "whole")
+Target = int | str  # to which a row moves: a cluster, or the key of a new one
+
+
+class Decisions(NamedTuple):
+    """What a file says of a state, by the rows and clusters of that state.
+
+    The names are the keys of the file, see the module.
+
+    Attributes:
+        names: cluster -> its name.
+        new: key of a new cluster -> its name, or None. The first one gets the number `next_label`
+            of the state, and so on.
+        labels: row -> where it moves.
+        merges: cluster, and the one that receives its rows.
+        wrong: rows that belong to no cluster.
+        right: rows that are right where they are.
+        keep: rows that are kept of their copies.
+        whole: clusters of one kind.
+    """
+
+    names: Mapping[int, str]
+    new: Mapping[str, str | None]
+    labels: Mapping[int, Target]
+    merges: tuple[tuple[int, int], ...]
+    wrong: tuple[int, ...]
+    right: tuple[int, ...]
+    keep: tuple[int, ...]
+    whole: tuple[int, ...]
 
 
 def read(file: epath.PathLike) -> dict[str, Any]:
     """Returns the content of a file of corrections, of which the keys and their types are checked.
 
-    Whether the entries suit a run is checked by `corrected`.
+    Whether the entries suit a run is checked by `parsed`, and by `applied` whether they suit each
+    other.
 
     Raises:
         InputError: it is not a file that a page has saved.
@@ -77,6 +107,43 @@ def read(file: epath.PathLike) -> dict[str, Any]:
 
 
 def corrected(run: Run, said: Mapping[str, Any]) -> Run:
+    """Returns a run with the corrections of its own page, see `parsed` and `applied`."""
+    return applied(run, parsed(run, said))
+
+
+def parsed(run: Run, said: Mapping[str, Any]) -> Decisions:
+    """Returns what a file says of a state, after checking each entry by itself.
+
+    Args:
+        run: the state that the file is about.
+        said: the content of the file, see the module; "state" is not compared with the run.
+
+    Raises:
+        InputError: an entry is invalid, for example has no such row or cluster.
+    """
+    clusters, rows = range(run.next_label), run.rows
+    names, new, labels = (said.get(key, {}) for key in OBJECTS)
+    if numbers := [key for key in new if key.isdecimal()]:
+        raise InputError(f"the key of a new cluster must be no number; got {short(numbers[0])!r}")
+
+    def target(value: Any) -> Target:
+        is_new = isinstance(value, str) and value in new
+        return value if is_new else _cluster("labels", value, clusters)
+
+    merges, wrong, right, keep, whole = (said.get(key, []) for key in LISTS)
+    return Decisions(
+        names={_cluster("names", key, clusters): checked_name(v) for key, v in names.items()},
+        new={key: None if v is None else checked_name(v) for key, v in new.items()},
+        labels={_row("labels", key, rows): target(to) for key, to in labels.items()},
+        merges=tuple(_merge(pair, clusters) for pair in merges),
+        wrong=tuple(_row("wrong", row, rows) for row in wrong),
+        right=tuple(_row("right", row, rows) for row in right),
+        keep=tuple(_row("keep", row, rows) for row in keep),
+        whole=tuple(_cluster("whole", each, clusters) for each in whole),
+    )
+
+
+def applied(run: Run, said: Decisions) -> Run:
     """Returns the corrected run, whose probabilities, distances, tree and results stay as before.
 
     The corrections change labels, names, held clusters, those of one kind, which rows a person has
@@ -84,36 +151,27 @@ def corrected(run: Run, said: Mapping[str, Any]) -> Run:
     `measured.described` and `measured.measured` bring the rest up to date.
 
     Args:
-        run: the run in the state that the corrections are about.
-        said: the corrections, see the module; "state" is not compared with the run.
+        run: the run in the state that the decisions are about.
+        said: the decisions.
 
     Raises:
-        InputError: an entry is invalid, for example has no such row or cluster.
+        InputError: they contradict each other, a new cluster gets no row, or a row that is right is
+            in no cluster.
     """
-    clusters = range(run.next_label)
-    new = _new(said.get("new", {}), run.next_label)
-    names = {
-        _cluster("names", key, clusters): checked_name(v)
-        for key, v in said.get("names", {}).items()
-    }
-    names |= {new[key]: checked_name(v) for key, v in said.get("new", {}).items() if v is not None}
-    receiver = _merges(said.get("merges", []), clusters)
-    whole = {_cluster("whole", each, clusters) for each in said.get("whole", [])}
+    number = {key: run.next_label + i for i, key in enumerate(said.new)}
+    receiver = _receivers(said.merges)
     moved = dict[int, int]()
-    for key, target in said.get("labels", {}).items():
-        is_new = isinstance(target, str) and target in new
-        label = new[target] if is_new else _cluster("labels", target, clusters)
-        moved[checked_row(run, "labels", key)] = receiver.get(label, label)
-    wrong, right, keep = (
-        [checked_row(run, key, row) for row in said.get(key, [])]
-        for key in ("wrong", "right", "keep")
-    )
-    _check_rows(run, [*moved, *wrong, *right], right)
-    if empty := [key for key, label in new.items() if label not in moved.values()]:
+    for row, target in said.labels.items():
+        label = number[target] if isinstance(target, str) else target
+        moved[row] = receiver.get(label, label)
+    decided = [*moved, *said.wrong, *said.right]
+    _check_rows(run, decided, said.right)
+    if empty := [key for key in said.new if number[key] not in moved.values()]:
         raise InputError(f"a new cluster must have an image; got none in {short(empty[0])!r}")
 
     # What a person has divided stays divided: no update puts the parts together again.
-    divided = {int(run.labels[row]) for row, label in moved.items() if label in new.values()}
+    divided = {int(run.labels[row]) for row, to in moved.items() if to >= run.next_label}
+    names = {**said.names, **{number[key]: v for key, v in said.new.items() if v is not None}}
     named = {**run.named, **names}
     columns = run.columns.copy()
     gone = run.gone.copy()
@@ -124,23 +182,24 @@ def corrected(run: Run, said: Mapping[str, Any]) -> Run:
         if into not in named and label in named:
             named[into] = named[label]
     labels[list(moved)] = list(moved.values())
-    labels[wrong] = NO_CLUSTER
+    labels[list(said.wrong)] = NO_CLUSTER
     columns["label"] = labels
-    columns["decided"][[*moved, *wrong, *right]] = True
+    columns["decided"][decided] = True
     repeated = run.duplicates
-    if repeated is not None and keep:
-        repeated = duplicates.with_picked(repeated, keep)
+    if repeated is not None and said.keep:
+        repeated = duplicates.with_picked(repeated, said.keep)
         columns["kept"][repeated.images[~repeated.keep]] = False
-        columns["kept"][np.intersect1d(keep, repeated.images[repeated.keep])] = True
+        columns["kept"][np.intersect1d(said.keep, repeated.images[repeated.keep])] = True
+    held = run.held.union(names, receiver.values(), number.values(), said.whole)
     return dataclasses.replace(
         run,
         columns=columns,
         gone=gone,
         named=named,
-        held=run.held.union(names, receiver.values(), new.values(), whole, divided - {NO_CLUSTER}),
-        whole=run.whole.union(whole),
-        next_label=run.next_label + len(new),
-        is_corrected=run.is_corrected or bool(receiver or moved or wrong or right),
+        held=held.union(divided - {NO_CLUSTER}),
+        whole=run.whole.union(said.whole),
+        next_label=run.next_label + len(said.new),
+        is_corrected=run.is_corrected or bool(receiver or decided),
         duplicates=repeated,
     )
 
@@ -193,36 +252,25 @@ def _counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{n:,} {word}" for word, n in counts.items() if n)
 
 
-def _new(said: Mapping[str, Any], next_label: int) -> dict[str, int]:
-    """Returns the number of each new cluster by its key: `next_label` for the first key, and so on.
-
-    Args:
-        said: the entry "new" of the corrections alone, see the module.
-        next_label: the lowest number that no cluster has had.
-
-    Raises:
-        InputError: a key consists of digits, so that it could be the number of another cluster.
-    """
-    if numbers := [key for key in said if key.isdecimal()]:
-        raise InputError(f"the key of a new cluster must be no number; got {short(numbers[0])!r}")
-    return {key: next_label + i for i, key in enumerate(said)}
+def _merge(pair: Any, clusters: Collection[int]) -> tuple[int, int]:
+    """Returns a merged cluster and the one that receives it; raises an `InputError` for others."""
+    if not isinstance(pair, list) or len(pair) != 2:
+        raise InputError(f"each of merges must be two clusters; got {short(repr(pair))}")
+    label, into = (_cluster("merges", each, clusters) for each in pair)
+    return label, into
 
 
-def _merges(pairs: list[Any], clusters: Collection[int]) -> dict[int, int]:
+def _receivers(merges: Iterable[tuple[int, int]]) -> dict[int, int]:
     """Returns the cluster that receives each merged cluster, at the end of a chain of merges.
 
     Args:
-        pairs: the entry "merges" of the module.
-        clusters: the numbers that are clusters of the run.
+        merges: see `Decisions`.
 
     Raises:
-        InputError: a merge is not of two clusters, or of one into several or into itself.
+        InputError: a cluster is merged into several or into itself.
     """
     into = dict[int, int]()
-    for pair in pairs:
-        if not isinstance(pair, list) or len(pair) != 2:
-            raise InputError(f"each of merges must be two clusters; got {short(repr(pair))}")
-        label, target = (_cluster("merges", each, clusters) for each in pair)
+    for label, target in merges:
         if into.get(label, target) != target:
             raise InputError(f"a cluster must be merged into one; got {label} twice")
         into[label] = target
@@ -236,7 +284,7 @@ def _merges(pairs: list[Any], clusters: Collection[int]) -> dict[int, int]:
     return result
 
 
-def _check_rows(run: Run, said: list[int], right: list[int]) -> None:
+def _check_rows(run: Run, said: Iterable[int], right: Iterable[int]) -> None:
     """Raises an `InputError` if a row is in `said` twice, or in `right` and in no cluster."""
     if again := [row for row, count in collections.Counter(said).items() if count > 1]:
         raise InputError(f"an image must be moved, wrong or right; got two of these for {again[0]}")
@@ -252,13 +300,15 @@ def _cluster(key: str, value: Any, clusters: Collection[int]) -> int:
     return label
 
 
-def checked_row(run: Run, key: str, value: Any) -> int:
+def _row(key: str, value: Any, rows: NDArray) -> int:
     """Returns the row of a run that has a position on its page, or raises an `InputError`.
 
-    The position is a number or its text; `key` is the key of the corrections, for the message.
+    Args:
+        key: the key of the corrections, for the message.
+        value: the position, as a number or its text.
+        rows: the rows on the page, see `Run.rows`.
     """
     place = _whole(value)
-    rows = run.rows
     if not 0 <= place < len(rows):
         got = short(repr(value))
         raise InputError(f"{key} must have rows of the page, 0 to {len(rows) - 1}; got {got}")

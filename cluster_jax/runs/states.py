@@ -148,10 +148,11 @@ def _apply(run: Run, said: dict[str, Any]) -> Run:
     for number in reversed(workdirs.states(run.workdir)):
         shown = records.read(run.workdir, number)
         if shown.state == said["state"]:
-            now = said
-            if shown.state != run.state:
-                run, now = carry.carried(shown, run, said, _of_later_pages(run, shown))
-            return carry.with_applied(corrections.corrected(run, now), shown, said)
+            if shown.state == run.state:
+                run = corrections.corrected(run, said)
+            else:
+                run = carry.carried(shown, run, said, _of_later_pages(run, shown))
+            return carry.with_applied(run, shown, said)
     raise InputError(
         f"the corrections must be of one of the last states of {run.workdir}; got those of another "
         f"run, or of a state that is gone ({short(said['state'])}): open its page anew"

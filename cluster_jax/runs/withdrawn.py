@@ -5,42 +5,50 @@ has shown them, unless somebody else says the same.
 """
 
 import dataclasses
-from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cluster_jax.report import duplicates
 from cluster_jax.runs import changes
-from cluster_jax.runs.corrections import checked_name, checked_row, corrected
+from cluster_jax.runs.corrections import Decisions, Target, applied
 from cluster_jax.runs.run import Run
 
+_NOT_MADE = -2  # the number of a new cluster that has none yet
 
-class _Others(NamedTuple):
-    """What files of other browsers or later pages say, of a present state of n rows.
+
+class _Change(NamedTuple):
+    """A file of a page, another one of the same browser that replaces it, and the present state.
 
     Attributes:
-        rows: bool `[n]`, rows that they move, confirm or take out of their cluster.
-        kept: bool `[n]`, rows that they pick of their copies.
-        names: (cluster, name) of each cluster that they name.
-        held: clusters that they name, divide, call one kind, or into which they merge others.
-        whole: those that they call one kind.
+        shown: the state of the page, of n rows.
+        run: the present state.
+        now: int64 `[n]`, see `rows_now`.
+        earlier: what the replaced file says.
+        said: what the later one says.
+        before: `shown` with `earlier`.
+        wanted: `shown` with `said`.
+        others: what files of other browsers or later pages say, each after the state of its page.
     """
 
-    rows: NDArray
-    kept: NDArray
-    names: frozenset[tuple[int, str]]
-    held: frozenset[int]
-    whole: frozenset[int]
+    shown: Run
+    run: Run
+    now: NDArray
+    earlier: Decisions
+    said: Decisions
+    before: Run
+    wanted: Run
+    others: Collection[tuple[Run, Decisions]]
 
 
 def without_changes_of_mind(
     shown: Run,
     run: Run,
-    earlier: Mapping[str, Any],
-    said: Mapping[str, Any],
-    others: Collection[tuple[Run, Mapping[str, Any]]],
+    earlier: Decisions,
+    said: Decisions,
+    others: Collection[tuple[Run, Decisions]],
 ) -> Run:
     """Returns a run without those corrections of a file that a later one of its browser changes.
 
@@ -56,106 +64,122 @@ def without_changes_of_mind(
         others: files of other browsers of the page, and of later pages, that were applied, each
             after the state of its page.
     """
-    they_say = _said_by(others, shown, run)
-    before, wanted = corrected(shown, earlier), corrected(shown, said)
+    before, wanted = applied(shown, earlier), applied(shown, said)
     now = rows_now(shown, run)
-    is_mine = (now >= 0) & ~they_say.rows[now]
-    is_changed = _targets(before, shown, earlier) != _targets(wanted, shown, said)
-    is_changed |= before.columns["decided"] & ~wanted.columns["decided"]
-    columns, named = run.columns.copy(), dict(run.named)
-    names = dict[int, tuple[str | None, str | None]]()  # of clusters: earlier, and now
-    for label in np.unique(before.labels).tolist():
-        rows = np.flatnonzero((before.labels == label) & is_mine)
-        there: int | None = label
-        if label >= shown.next_label:
-            key = [*earlier["new"]][label - shown.next_label]
-            there = made_since(shown, run, now[rows])
-            if there is not None:
-                names[there] = (before.named.get(label), said.get("new", {}).get(key))
-        rows = rows[is_changed[rows]]
-        rows = rows[run.labels[now[rows]] == there]
-        for name in ("label", "decided"):
-            columns[name][now[rows]] = shown.columns[name][rows]
-    for label in range(shown.next_label):
-        names[label] = (before.named.get(label), wanted.named.get(label))
-    for label, (mine, other) in names.items():
-        is_changed_name = mine is not None and mine != other and (label, mine) not in they_say.names
-        if is_changed_name and mine == run.named.get(label):
-            named.pop(label)
-            named |= {label: shown.named[label]} if label in shown.named else {}
-    whole = run.whole - (before.whole - wanted.whole - shown.whole - they_say.whole)
-    # A cluster is held as long as it has a name, or another file speaks of it. The numbers of new
-    # clusters of the page may be those of others in the run.
-    lost = before.held - wanted.held - shown.held - {*range(shown.next_label, before.next_label)}
-    held = (run.held - (lost - they_say.held)) | run.held.intersection(named)
-    is_picked = before.columns["kept"] & ~shown.columns["kept"] & ~wanted.columns["kept"]
-    is_picked &= ~they_say.kept[now]
+    change = _Change(shown, run, now, earlier, said, before, wanted, others)
+    columns, made = _moved_back(change)
+    named = _named(change, made)
+    theirs = {cluster for _, file in others for cluster in file.whole}
+    whole = run.whole - (before.whole - wanted.whole - shown.whole - theirs)
+    held = _held(change, named)
     run = dataclasses.replace(run, columns=columns, named=named, whole=whole, held=held)
-    return _without_picks(shown, run, np.flatnonzero(is_picked & (now >= 0)))
+    return _without_picks(change, run)
 
 
-def _said_by(others: Collection[tuple[Run, Mapping[str, Any]]], shown: Run, run: Run) -> _Others:
-    """Returns what files say, by the rows and clusters of the present state.
+def _moved_back(change: _Change) -> tuple[NDArray, Mapping[Target, int]]:
+    """Returns the columns of the present state with rows where the page has shown them.
 
-    Args:
-        others: each file, after the state of its page.
-        shown: the state of the page whose file is applied. What a page has shown as decided is not
-            decided by its files.
-        run: the present state.
+    These are the rows that the later file leaves out or moves elsewhere, of which nobody else has
+    said anything, and that are still where the earlier file has put them.
+
+    Returns:
+        The columns, and the numbers of the new clusters of the earlier file, see `targets_now`.
     """
-    rows, kept = np.zeros((2, len(run.columns)), bool)
-    names, held, whole = set[tuple[int, str]](), set[int](), set[int]()
+    shown, run, now, earlier, said, before, wanted, others = change
+    theirs = set[int]()
     for state, file in others:
-        done, now = corrected(state, file), rows_now(state, run)
-        moved = [*file.get("labels", {}), *file.get("wrong", []), *file.get("right", [])]
-        spoken = np.array([checked_row(state, "labels", row) for row in moved], int)
-        if state is shown:
-            spoken = spoken[~shown.columns["decided"][spoken]]
-        picked = np.array([checked_row(state, "keep", row) for row in file.get("keep", [])], int)
-        for is_said, places in ((rows, now[spoken]), (kept, now[picked])):
-            is_said[places[places >= 0]] = True
-        own = {(int(key), checked_name(name)) for key, name in file.get("names", {}).items()}
-        ones = {int(each) for each in file.get("whole", [])}
-        names |= own
-        whole |= ones
-        # The numbers of new clusters of a page may be those of others in the run.
-        held |= (done.held - state.held) - {*range(state.next_label, done.next_label)}
-        held |= ones.union(key for key, _ in own)
-        held |= {int(into) for _, into in file.get("merges", [])}
-    return _Others(rows, kept, frozenset(names), frozenset(held), frozenset(whole))
+        rows = np.array([*file.labels, *file.wrong, *file.right], int)
+        if state is shown:  # What a page has shown as decided is not decided by its files.
+            rows = rows[~shown.columns["decided"][rows]]
+        theirs |= {*rows_now(state, run)[rows].tolist()}
+    mine = np.where(np.isin(now, list(theirs)), -1, now)
+    places, made = targets_now(shown, run, before, earlier.new, mine)
+    is_changed = _targets(earlier, before, shown) != _targets(said, wanted, shown)
+    is_changed |= before.columns["decided"] & ~wanted.columns["decided"]
+    rows = np.flatnonzero(is_changed & (mine >= 0) & (run.labels[mine] == places))
+    columns = run.columns.copy()
+    for name in ("label", "decided"):
+        columns[name][mine[rows]] = shown.columns[name][rows]
+    return columns, made
 
 
-def _without_picks(shown: Run, run: Run, rows: NDArray) -> Run:
-    """Returns a run in which of some copies those are kept that an earlier state has kept.
+def _named(change: _Change, made: Mapping[Target, int]) -> dict[int, str]:
+    """Returns the names of the present state without those that the later file leaves out.
 
     Args:
-        shown: the earlier state.
-        run: the present state.
-        rows: int `[l]`, rows of `shown` that a person has picked since, and that are there.
+        change: the two files.
+        made: key of a new cluster of the earlier file -> its number in the present state.
     """
-    now = rows_now(shown, run)
-    rows = rows[run.columns["kept"][now[rows]]]
-    if not len(rows) or shown.duplicates is None or run.duplicates is None:
+    shown, run, earlier, said = change.shown, change.run, change.earlier, change.said
+    theirs = {named for _, file in change.others for named in file.names.items()}
+    before, wanted = change.before.named, change.wanted.named
+    names = {label: (before.get(label), wanted.get(label)) for label in range(shown.next_label)}
+    names |= {made[key]: (v, said.new.get(key)) for key, v in earlier.new.items() if key in made}
+    result = dict(run.named)
+    for label, (then, now) in names.items():
+        is_left_out = then is not None and then != now and (label, then) not in theirs
+        if is_left_out and run.named.get(label) == then:
+            result.pop(label)
+            result |= {label: shown.named[label]} if label in shown.named else {}
+    return result
+
+
+def _held(change: _Change, named: Iterable[int]) -> frozenset[int]:
+    """Returns the clusters of the present state that are still held, see `Run.held`.
+
+    Each of them has a name, or another file speaks of it: names it, divides it, calls it one kind,
+    or merges others into it.
+
+    Args:
+        change: the two files.
+        named: clusters that have a name.
+    """
+    shown, run, before = change.shown, change.run, change.before
+    theirs = set[int]()
+    for state, file in change.others:
+        divided = [row for row, target in file.labels.items() if target in file.new]
+        theirs.update(file.names, file.whole, (into for _, into in file.merges))
+        theirs.update(state.labels[divided].tolist())
+    # The numbers of new clusters of the page may be those of others in the run.
+    new = {*range(shown.next_label, before.next_label)}
+    lost = before.held - change.wanted.held - shown.held - new - theirs
+    return (run.held - lost) | run.held.intersection(named)
+
+
+def _without_picks(change: _Change, run: Run) -> Run:
+    """Returns a run in which of some copies those are kept that the page has shown as kept.
+
+    Args:
+        change: the two files.
+        run: the present state, perhaps with other columns.
+    """
+    shown, now, before = change.shown, change.now, change.before
+    theirs = set[int]()
+    for state, file in change.others:
+        theirs |= {*rows_now(state, run)[list(file.keep)].tolist()}
+    is_mine = before.columns["kept"] & ~shown.columns["kept"] & ~change.wanted.columns["kept"]
+    is_mine &= (now >= 0) & run.columns["kept"][now] & ~np.isin(now, list(theirs))
+    if not is_mine.any() or shown.duplicates is None or run.duplicates is None:
         return run
-    before = duplicates.originals(shown.duplicates, len(shown.columns))[rows]
-    before = before[now[before] >= 0]
+    then = duplicates.originals(shown.duplicates, len(shown.columns))[is_mine]
+    then = then[now[then] >= 0]
     columns = run.columns.copy()
-    columns["kept"][now[rows]] = False
-    columns["kept"][now[before]] = shown.columns["kept"][before]
-    repeated = duplicates.with_picked(run.duplicates, now[before].tolist())
+    columns["kept"][now[is_mine]] = False
+    columns["kept"][now[then]] = shown.columns["kept"][then]
+    repeated = duplicates.with_picked(run.duplicates, now[then].tolist())
     return dataclasses.replace(run, columns=columns, duplicates=repeated)
 
 
-def _targets(wanted: Run, shown: Run, said: Mapping[str, Any]) -> NDArray:
-    """Returns where corrections want each row, object `[n]`: a cluster, or the key of a new one.
+def _targets(said: Decisions, wanted: Run, shown: Run) -> NDArray:
+    """Returns where decisions want each row, object `[n]`: a cluster, or the key of a new one.
 
     Args:
-        wanted: `shown` with the corrections.
+        said: the decisions.
+        wanted: `shown` with them.
         shown: the state that they are about.
-        said: the corrections, see `corrections`.
     """
     targets = wanted.labels.astype(object)
-    for i, key in enumerate(said.get("new", {})):
+    for i, key in enumerate(said.new):
         targets[wanted.labels == shown.next_label + i] = key
     return targets
 
@@ -168,14 +192,31 @@ def rows_now(shown: Run, run: Run) -> NDArray:
     return now
 
 
-def made_since(shown: Run, run: Run, rows: NDArray) -> int | None:
-    """Returns the one cluster, made since, to which a person has moved some of these rows, or None.
+def targets_now(
+    shown: Run, run: Run, wanted: Run, new: Iterable[str], now: NDArray
+) -> tuple[NDArray, Mapping[Target, int]]:
+    """Returns where decisions of a page want each of its rows, as clusters of the present state.
+
+    A new cluster has a number if people have since moved rows of it to one cluster, made since.
 
     Args:
-        shown: the earlier state.
-        run: the later state.
-        rows: int `[l]`, rows of `run`.
+        shown: the state of the page.
+        run: the present state.
+        wanted: `shown` with the decisions.
+        new: the keys of their new clusters.
+        now: int64 `[n]`, the row of `run` that each row of `shown` is; rows of -1 do not count.
+
+    Returns:
+        The clusters, int64 `[n]`, `_NOT_MADE` for new ones without a number; and the number of each
+        of the others by its key.
     """
-    labels = run.labels[rows[run.columns["decided"][rows]]]
-    labels = np.unique(labels[labels >= shown.next_label])
-    return int(labels[0]) if len(labels) == 1 else None
+    targets, made = wanted.labels.copy(), dict[Target, int]()
+    for i, key in enumerate(new):
+        is_in = wanted.labels == shown.next_label + i
+        rows = now[is_in & (now >= 0)]
+        labels = np.unique(run.labels[rows[run.columns["decided"][rows]]])
+        labels = labels[labels >= shown.next_label]
+        if len(labels) == 1:
+            made[key] = int(labels[0])
+        targets[is_in] = made.get(key, _NOT_MADE)
+    return targets, made

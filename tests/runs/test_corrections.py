@@ -150,8 +150,7 @@ def test_a_copy_that_is_kept_by_an_earlier_file_of_the_page_is_taken_back(first)
 
     def applied(run, browser, *rows):
         said = {"state": shown.state, "browser": browser, "keep": [*rows]}
-        run, now = carry.carried(shown, run, said)
-        return carry.with_applied(corrections.corrected(run, now), shown, said)
+        return carry.with_applied(carry.carried(shown, run, said), shown, said)
 
     def kept(run):
         return np.flatnonzero(run.duplicates.keep).tolist()
@@ -381,6 +380,16 @@ def test_what_others_say_too_is_not_taken_back(run):
     assert after.labels[50:].tolist() == [1] * 10
     assert dict(after.named) == {0: "cats"}
     assert (after.held, after.whole) == ({0, 1}, {1})
+
+
+def test_a_cluster_that_another_page_divides_stays_divided(run):
+    """Also after Anna has taken back for what else it was held."""
+    state = records.read(run).state
+    correct(run, save(run, "1.json", state, browser="anna", merges=[[0, 1]]))
+    correct(run, save(run, "2.json", browser="ben", new={"c": None}, labels={"36": "c"}))
+    after = correct(run, save(run, "3.json", state, browser="anna"))
+    assert np.bincount(after.labels).tolist() == [30, 19, 10, 1]
+    assert after.held == {1, 3}
 
 
 def test_an_earlier_file_of_a_browser_does_not_take_back_what_a_later_one_says(run):
