@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from cluster_jax.core.checks import InputError, short
 from cluster_jax.report import duplicates
+from cluster_jax.runs.changes import rows_now
 from cluster_jax.runs.corrections import LISTS, OBJECTS, Decisions, applied, parsed
 from cluster_jax.runs.run import Run
-from cluster_jax.runs.withdrawn import rows_now, targets_now, without_changes_of_mind
+from cluster_jax.runs.withdrawn import targets_now, without_changes_of_mind
 
 MOST_PAGES = 8  # of which a run knows what it has applied
 

@@ -116,6 +116,17 @@ def matched(before: Run, run: Run) -> NDArray:
     return was
 
 
+def rows_now(before: Run, run: Run) -> NDArray:
+    """Returns the row of a later state that each row of a state is, int64 `[n]`, -1 if it is gone.
+
+    Unlike for `matched`, another photo under an old name is another photo.
+    """
+    now = matched(run, before)
+    if run.is_of_images:
+        now[(now >= 0) & (run.columns["since"][now] > before.updates)] = -1
+    return now
+
+
 def _name(run: Run, row: int) -> str | int:
     return row if run.names is None else run.names[row]
 

@@ -278,13 +278,10 @@ def _changes(run: Run, pictures: stores.Pictures) -> Changes:
     names: Mapping[str, str] = {}
     if (states := changes.last_update(run)) is not None:
         before, after = states
-        # Another photo under an old name is new, and the old one is gone.
-        is_old = after.columns["since"] < after.updates
-        was = np.where(is_old, changes.matched(before, after), -1)
-        lost = np.setdiff1d(np.arange(len(before.columns)), was)
-        labels = before.columns["label"][was]
-        left = np.where((was >= 0) & (labels != after.columns["label"]), labels, NO_CLUSTER)
-        gone = _gone(before, lost, pictures)
+        now = changes.rows_now(before, after)
+        moved = np.flatnonzero((now >= 0) & (before.labels != after.labels[now]))
+        left[now[moved]] = before.labels[moved]
+        gone = _gone(before, np.flatnonzero(now < 0), pictures)
         names = before.cluster_names
     place = left[run.rows]
     return Changes(run.updates, is_new, place, run.events, run.changes, tuple(gone), names)

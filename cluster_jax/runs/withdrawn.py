@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster_jax.report import duplicates
-from cluster_jax.runs import changes
+from cluster_jax.runs.changes import rows_now
 from cluster_jax.runs.corrections import Decisions, Target, applied
 from cluster_jax.runs.run import Run
 
@@ -182,14 +182,6 @@ def _targets(said: Decisions, wanted: Run, shown: Run) -> NDArray:
     for i, key in enumerate(said.new):
         targets[wanted.labels == shown.next_label + i] = key
     return targets
-
-
-def rows_now(shown: Run, run: Run) -> NDArray:
-    """Returns the row of `run` that each row of `shown` is, int64 `[n]`, -1 if it is gone."""
-    now = changes.matched(run, shown)
-    if run.is_of_images:  # Another photo under an old name is another photo.
-        now[(now >= 0) & (run.columns["since"][now] > shown.updates)] = -1
-    return now
 
 
 def targets_now(
