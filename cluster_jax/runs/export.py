@@ -1,33 +1,70 @@
-"""Folders of images by cluster, as links or copies."""
+"""Folders of images by cluster, as links or copies.
 
+A file of the run lists what was made, so that a later export replaces that and nothing else.
+"""
+
+import contextlib
 import functools
 import hashlib
 import os
 import pathlib
 import re
+import shutil
 import unicodedata
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
 from cluster_jax.clustering.base import NO_CLUSTER
+from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import decode, images
 from cluster_jax.data import folder as image_files
-from cluster_jax.runs import changes, exported
+from cluster_jax.runs import changes
 from cluster_jax.runs.config_paths import is_at
-from cluster_jax.runs.exported import Exported
 from cluster_jax.runs.run import Run
 
-# Longest name of a folder; file systems allow 255 bytes, which are 63 characters at worst.
-_MAX_NAME = 60
+_RECORD = "exports.json"  # in the workdir of a run: what each folder got, by its path
+_PARTIAL = ".cluster_jax_new"  # where files are until all of them are there
+_MAX_BYTES = 255  # of a name, which file systems allow
+_MAX_NAME = 60  # characters of a folder that a person has named: 63 have 255 bytes at worst
 _FORBIDDEN = '<>:"/\\|?*'  # in names of files, by one system or another
 COPIES = "copies"  # the folder of images of which a better copy is in another one
 NEW = "maybe new"  # the folder of images that may be of no known cluster
+
+
+class _Item(NamedTuple):
+    """A file of an export.
+
+    Attributes:
+        place: name of its folder.
+        name: the name that it should have; of several in one folder the later ones get a number.
+        file: its source; None: it is no file of its own, as in a zip.
+        read: returns its content.
+    """
+
+    place: str
+    name: str
+    file: pathlib.Path | None
+    read: Callable[[], bytes]
+
+
+class Exported(NamedTuple):
+    """What an export has made.
+
+    Attributes:
+        folders: number of folders.
+        without_times: number of files without the times of their sources.
+        kept: number of copies of an earlier export that stay, see `write`.
+    """
+
+    folders: int
+    without_times: int
+    kept: int
 
 
 def check_has_files(data_name: str) -> None:
@@ -75,7 +112,7 @@ def check(
 
 def _is_free(folder: pathlib.Path, workdir: epath.PathLike) -> bool:
     """Returns whether a folder is empty, or has an earlier export of the run in a workdir."""
-    return bool(exported.earlier(workdir, folder)) or not any(folder.iterdir())
+    return bool(_earlier(workdir, folder)) or not any(folder.iterdir())
 
 
 def check_of_run(folder: epath.PathLike, run: Run) -> NDArray:
@@ -163,9 +200,9 @@ def places(
             `NEW`; None: there are none.
     """
     folders = folder_names(labels, names, group)
-    used = {exported.same(name) for name in folders.values()}
-    of_copies = exported.unused(COPIES, "", used)
-    of_new = exported.unused(NEW, "", used)
+    used = {_same(name) for name in folders.values()}
+    of_copies = _unused(COPIES, "", used)
+    of_new = _unused(NEW, "", used)
     is_new = np.zeros(len(sources), bool) if new is None else new
     result = list[str]()
     for label, source, unlike in zip(labels.tolist(), sources, is_new.tolist(), strict=True):
@@ -187,6 +224,10 @@ def write(
     Files of a zip are unpacked into them. Source images are never changed. Of files with one name
     in one folder, the later ones get a number, "a_2.jpg".
 
+    All else in the folder stays, also a file that was changed since it was made, and a copy of what
+    is not among these images and no longer at its source: it may be the last one. If an error
+    occurs, an earlier export is as it was.
+
     Args:
         folder: see `check`.
         workdir: workdir of the run.
@@ -197,15 +238,15 @@ def write(
             "copy".
 
     Raises:
-        InputError: the folder cannot be used.
+        InputError: the folder cannot be used, or in it a file has the name of a folder that is
+            needed.
         OSError: a source file does not exist any more (`FileNotFoundError`) or cannot be read, or
             the folder cannot be written.
     """
     path = check(folder, workdir)
-    root = image_files.root(dir)
-    read = image_files.reader(dir)
+    root, read = image_files.root(dir), image_files.reader(dir)
     items = [
-        exported.Item(
+        _Item(
             place,
             os.path.basename(source),
             root / source if os.path.isdir(root) else None,
@@ -213,7 +254,140 @@ def write(
         )
         for place, source in zip(places, sources, strict=True)
     ]
-    return exported.write(path, workdir, items, by)
+    path.mkdir(parents=True, exist_ok=True)
+    before = _earlier(workdir, path)
+    own = {name: made for name, made in before.items() if _is_as_made(path / name, made)}
+    kept = {name: own.pop(name) for name in _of_others(own, items)}
+    used = {place: _others_in(path, place, own) for place in sorted(set(places))}
+    made = dict[str, Any]()
+    without_times = 0
+    shutil.rmtree(path / _PARTIAL, ignore_errors=True)
+    try:
+        for item in items:
+            name = f"{item.place}/{_unused(*os.path.splitext(item.name), used[item.place])}"
+            made[name], has_times = _put(item, by, path / _PARTIAL / name)
+            without_times += not has_times
+        _record(workdir, path, {**kept, **own, **made})
+    except BaseException:
+        shutil.rmtree(path / _PARTIAL, ignore_errors=True)
+        raise
+    _replace(path, own, made)
+    _record(workdir, path, {**kept, **made})
+    return Exported(len(used), without_times, len(kept))
+
+
+def _others_in(folder: pathlib.Path, place: str, own: Collection[str]) -> set[str]:
+    """Returns the names in a folder for a cluster that stay, in the form of `_same`.
+
+    Args:
+        folder: the folder of the export.
+        place: name of the folder in it, which need not exist.
+        own: files of an earlier export, which do not stay.
+
+    Raises:
+        InputError: it is no folder.
+    """
+    path = folder / place
+    if path.is_dir():
+        return {_same(name) for name in os.listdir(path) if f"{place}/{name}" not in own}
+    if os.path.lexists(path):
+        raise InputError(f"{path} must be a folder; got a file: name it otherwise")
+    return set()
+
+
+def _earlier(workdir: epath.PathLike, folder: pathlib.Path) -> dict[str, Any]:
+    """Returns what earlier exports of a run have made in a folder, by path; {} for nothing."""
+    try:
+        return dict(io.read_json(epath.Path(workdir) / _RECORD).get(str(folder.resolve()), {}))
+    except (OSError, AttributeError, TypeError, io.DamagedFile):
+        return {}  # Nothing is replaced then.
+
+
+def _record(workdir: epath.PathLike, folder: pathlib.Path, made: Mapping[str, Any]) -> None:
+    """Writes what an export has made; a run that cannot be written has no record."""
+    file = epath.Path(workdir) / _RECORD
+    every = {}
+    with contextlib.suppress(OSError, TypeError, ValueError):
+        every = dict(io.read_json(file))
+    with contextlib.suppress(OSError):
+        io.write_json(file, {**every, str(folder.resolve()): made})
+
+
+def _of_others(own: Mapping[str, Any], items: Sequence[_Item]) -> list[str]:
+    """Returns the copies of an earlier export of which no item and no source has the content.
+
+    A source of an item that was changed since is another state of the same photo.
+    """
+    sources = {str(item.file) for item in items if item.file is not None}
+    copies = [name for name, made in own.items() if "sha256" in made]
+    copies = [name for name in copies if own[name].get("source") not in sources]
+    copies = [name for name in copies if not _is_at_source(own[name])]
+    if not copies:
+        return []
+    digests = {hashlib.sha256(item.read()).hexdigest() for item in items}
+    return [name for name in copies if own[name]["sha256"] not in digests]
+
+
+def _is_at_source(made: Mapping[str, Any]) -> bool:
+    """Returns whether a file of the same size is where a copy was made from."""
+    source = made.get("source")
+    return (
+        source is not None and os.path.isfile(source) and os.stat(source).st_size == made["bytes"]
+    )
+
+
+def _replace(folder: pathlib.Path, own: Mapping[str, Any], made: Mapping[str, Any]) -> None:
+    """Puts the files of an export in the place of those of an earlier one.
+
+    Args:
+        folder: the folder, which has the new files in `_PARTIAL`.
+        own: files of the earlier export.
+        made: the new files.
+    """
+    for name in own:
+        (folder / name).unlink()
+    for name in made:
+        (folder / name).parent.mkdir(exist_ok=True)
+        os.replace(folder / _PARTIAL / name, folder / name)
+    shutil.rmtree(folder / _PARTIAL, ignore_errors=True)
+    for place in {os.path.dirname(name) for name in own}:
+        if not os.listdir(folder / place):
+            (folder / place).rmdir()
+
+
+def _is_as_made(path: pathlib.Path, made: Mapping[str, Any]) -> bool:
+    """Returns whether a file of an earlier export is there, and nobody has changed it."""
+    if "link" in made:
+        return path.is_symlink() and os.readlink(path) == made["link"]
+    if path.is_symlink() or not path.is_file() or path.stat().st_size != made["bytes"]:
+        return False
+    return hashlib.sha256(path.read_bytes()).hexdigest() == made["sha256"]
+
+
+def _put(item: _Item, by: str, target: pathlib.Path) -> tuple[dict[str, Any], bool]:
+    """Makes a link to a file if links are asked for and possible, else a copy.
+
+    Returns:
+        What `_is_as_made` compares, and whether the file has the times of its source.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if by == "link" and item.file is not None:
+        try:
+            source = str(item.file.resolve(strict=True))
+            os.symlink(source, target)
+            return {"link": source}, True
+        except OSError:  # The file system has none.
+            pass
+    content = item.read()
+    target.write_bytes(content)
+    made: dict[str, Any] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    try:
+        if item.file is not None:
+            made["source"] = str(item.file)
+            shutil.copystat(item.file, target)
+    except OSError:  # Some drives refuse modes and times.
+        return made, False
+    return made, True
 
 
 def told(made: Exported, folder: os.PathLike | str) -> str:
@@ -282,7 +456,7 @@ def folder_names(
         called = names.get(str(label), "")
         if label == NO_CLUSTER:
             plain, called = f"no_{group}", ""
-        folders[label] = exported.unused(_safe(called) or _safe(plain) or "class", "", used)
+        folders[label] = _unused(_safe(called) or _safe(plain) or "class", "", used)
     return folders
 
 
@@ -307,3 +481,36 @@ def _is_safe(character: str) -> bool:
 
 def _resolved(path: epath.PathLike) -> pathlib.Path:
     return pathlib.Path(path).expanduser().resolve()
+
+
+def _unused(stem: str, suffix: str, used: set[str]) -> str:
+    """Returns the first unused of `stem`, `stem_2`, ... with the suffix, and adds it to `used`.
+
+    A stem is cut so that the whole name has at most 255 bytes; files in a zip can have longer
+    names.
+
+    Args:
+        stem: of the name.
+        suffix: of the name, with its dot.
+        used: names in the form of `_same`, which ignores case and the encoding of accents, as macOS
+            does.
+    """
+    number = 1
+    end = suffix
+    while _same(free := _shortened(stem, end)) in used:
+        number += 1
+        end = f"_{number}{suffix}"
+    used.add(_same(free))
+    return free
+
+
+def _same(name: str) -> str:
+    """Returns a name in a form that is equal for names that a file system may not tell apart."""
+    return unicodedata.normalize("NFC", name).casefold()
+
+
+def _shortened(stem: str, end: str) -> str:
+    """Returns `stem` + `end`, at most `_MAX_BYTES` bytes: the stem is cut between characters."""
+    whole = os.fsencode(stem)
+    start = whole[: _MAX_BYTES - len(os.fsencode(end))]
+    return (stem if start == whole else start.decode(errors="ignore")) + end

@@ -10,7 +10,7 @@ from PIL import Image
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets
 from cluster_jax.data import folder as image_files
-from cluster_jax.runs import export, exported
+from cluster_jax.runs import export
 from tests import toy
 
 FIVE = np.zeros(5, int)  # photos in one cluster
@@ -192,7 +192,7 @@ def test_an_earlier_export_is_replaced_and_all_else_stays(photos, tmp_path, monk
         raise OSError("No space left on device")
 
     with monkeypatch.context() as full_disk:
-        full_disk.setattr(exported, "_put", full)
+        full_disk.setattr(export, "_put", full)
         with pytest.raises(OSError, match="No space"):
             write(out, more, np.array([1, 1, 1, 1, 1, 1]), names=names, by=by, run=run)
         assert _tree(out) == before
@@ -212,6 +212,17 @@ def test_an_earlier_export_is_replaced_and_all_else_stays(photos, tmp_path, monk
     assert sorted(path.name for path in out.iterdir() if path.is_dir()) == [
         "Tom & Ann", "album", "cluster_00",
     ]  # fmt: skip
+
+
+def test_a_file_with_the_name_of_a_folder_stays(photos, tmp_path):
+    out, run = tmp_path / "out", tmp_path / "run"
+    run.mkdir()
+    write(out, photos, run=run)
+    (out / "cats").write_text("mine")
+    before = _tree(out)
+    with pytest.raises(InputError, match="out/cats must be a folder; got a file: name it otherw"):
+        write(out, photos, names={"0": "cats"}, run=run)
+    assert _tree(out) == before
 
 
 def test_the_last_copy_of_a_photo_stays(photos, tmp_path):
