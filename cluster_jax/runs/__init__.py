@@ -29,12 +29,19 @@ A first run is an update of an empty run. Whoever changes `update` needs these t
     reads.
 12. **Publish** (`page`): writes the state, then the tables, the results and the page.
 
+An array of indices counts one of five things: rows of the store ("row" of `Run.columns`), rows of
+the run (0 to n - 1, old ones first, then new ones), places on the page (0 to m - 1, of the rows that
+are described), photos or rows of now (`Comparison.known` and `new`), or leaves of the tree.
+`Run.number` counts the states, and `Run.updates` the updates among them.
+
 A new column of `run.COLUMNS` also needs its value for new rows, in `next_state.with_rows`, and
 another `workdir.FORMAT`, as any new field of `Run` does.
 
 An update of photos, of rows or of the number of clusters is `update._updated` or its last step,
-`update._next`. `begin`, `photos`, `rows` and `trainings` make the features of a first run, of which
-`embedding_files` says what is missing, `claims` checks which run a folder is of, `states` makes the
-states of a person, and `place` puts new rows into the clusters. `export`, `changes` and
-`provenance` only tell of a state.
+`update._next`, in the locked workdir of `run.opened`. Its steps are the rows of now, `next_state`,
+`measured` and `page.publish_next`; for images `finish` does the second and third. `begin`,
+`photos`, `rows` and `trainings` make the features of a first run, of which `embedding_files` says
+what is missing, `claims` checks which run a folder is of, `states` makes the states of a person,
+and `place` puts new rows into the clusters. `export`, `changes` and `provenance` only tell of a
+state.
 """
