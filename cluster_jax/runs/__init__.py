@@ -30,8 +30,8 @@ A first run is an update of an empty run. Whoever changes `update` needs these t
 12. **Publish** (`page`): writes the state, then the tables, the results and the page.
 
 An array of indices counts one of five things: rows of the store ("row" of `Run.columns`), rows of
-the run (0 to n - 1, old ones first, then new ones), places on the page (0 to m - 1, of the rows that
-are described), photos or rows of now (`Comparison.known` and `new`), or leaves of the tree.
+the run (0 to n - 1, old ones first, then new ones), places on the page (0 to m - 1, of the rows
+that are described), photos or rows of now (`Comparison.known` and `new`), or leaves of the tree.
 `Run.number` counts the states, and `Run.updates` the updates among them.
 
 A new column of `run.COLUMNS` also needs its value for new rows, in `next_state.with_rows`, and
