@@ -1491,16 +1491,15 @@ def test_ncl_eq_12_to_14_cosines_and_slopes_of_the_mixtures(queues, count):
     z, _, queue, labeled, keys = queues
     entries, k = unit(queue[:ENTRIES]), min(count, ENTRIES)
     zeta = hardest_mixtures(keys, unit(z), entries, unit(labeled[:LABELED]), count)
-    got = negatives_of(keys, z, queue, labeled, count)
-    np.testing.assert_array_equal(got.keep, [np.arange(min(count, QUEUE)) < ENTRIES] * N)
-    agree(got.similarities[:, :k], np.einsum("ikd,id->ik", zeta, unit(z)))
     weight = np.arange(1.0, 1 + k)  # the k-th hardest counts k times
 
     def total(z, queue, labeled):
         negatives = negatives_of(keys, z, queue, labeled, count)
-        return jnp.sum(negatives.similarities[:, :k] @ weight)
+        return jnp.sum(negatives.similarities[:, :k] @ weight), negatives
 
-    of_z, *constants = gradients(total, z, queue, labeled)
+    (of_z, *constants), got = jax.grad(total, (0, 1, 2), has_aux=True)(z, queue, labeled)
+    np.testing.assert_array_equal(got.keep, [np.arange(min(count, QUEUE)) < ENTRIES] * N)
+    agree(got.similarities[:, :k], np.einsum("ikd,id->ik", zeta, unit(z)))
     agree(of_z, at_rows(z, np.einsum("ikd,k->id", zeta, weight)))
     agree_zero(*constants)
 
