@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.usefixtures("one_device", "shallow_lite")]
 def flags(tmp_path):
     """Those of twenty images in color."""
     source = toy.file(tmp_path, 20, channels=3)
-    keys = ("data.name=arrays", f"data.dir={source}", "data.image_size=32", "eval.batch_size=16")
+    keys = ("data.name=arrays", f"data.dir={source}", "data.image_size=32", "eval.batch_size=2")
     return ["--config=images", *(f"--config.{key}" for key in keys)]
 
 

@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.usefixtures("one_device", "shallow_lite"),
 ]
 
-QUICK = {"data.image_size": 32, "eval.batch_size": 16, "eval.reduce": "pca"}
+QUICK = {"data.image_size": 32, "eval.batch_size": 2, "eval.reduce": "pca"}
 STEPS = (
     *("correct", "correct", "old_page", "two_files", "mind", "again", "keep", "name", "divide"),
     *("undo", "undo", "number", "nothing", "place", "killed", "killed", "locked"),

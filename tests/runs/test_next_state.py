@@ -322,7 +322,7 @@ def test_copies_count_once_in_each_fit(tmp_path):
             small = Image.fromarray(pixels[i]).resize((side, side), Image.Resampling.LANCZOS)
             small.save(tmp_path / "photos" / f"{i:02}-{side}.png")
     run = tmp_path / "run"
-    quick = ("data.image_size=32", "eval.batch_size=16", "eval.reduce=pca")
+    quick = ("data.image_size=32", "eval.batch_size=2", "eval.reduce=pca")
     flags = [f"--workdir={run}", *(f"--config.{key}" for key in quick), "--report=no", "--quiet"]
     images.main([str(tmp_path / "photos"), *flags])
     first = records.read(run)
@@ -340,7 +340,7 @@ def test_a_copy_goes_where_a_person_has_put_its_photo(tmp_path):
     photos, run = tmp_path / "photos", tmp_path / "run"
     pixels = toy.images(40, channels=3)[0].repeat(6, axis=1).repeat(6, axis=2)
     toy.save(photos, pixels)
-    quick = ("data.image_size=32", "eval.batch_size=16", "eval.reduce=pca", "eval.n_clusters=3")
+    quick = ("data.image_size=32", "eval.batch_size=2", "eval.reduce=pca", "eval.n_clusters=3")
     flags = [f"--workdir={run}", *(f"--config.{key}" for key in quick), "--report=no", "--quiet"]
     images.main([str(photos), *flags])
     first = records.read(run)

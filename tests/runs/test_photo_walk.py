@@ -32,7 +32,7 @@ pytestmark = [
 ]
 
 SIDE, KINDS = 24, 5
-QUICK = ("--config.data.image_size=32", "--config.eval.batch_size=16", "--config.eval.reduce=pca")
+QUICK = ("--config.data.image_size=32", "--config.eval.batch_size=2", "--config.eval.reduce=pca")
 STEPS = (
     *("come", "come", "leave", "back", "rename", "copies", "sizes", "replace", "folder", "move"),
     *("away", "gone", "exclude", "refit", "number", "command", "correct", "correct", "old_page"),

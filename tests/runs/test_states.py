@@ -25,6 +25,8 @@ from tests import toy
 from tests.runs import heaps
 from tests.runs.heaps import rows
 
+pytestmark = pytest.mark.usefixtures("found_once")
+
 N, GROUPS = 100, 4
 FIRST = rows(25, 25, 25, 25)
 NEW = rows(3, 3, 3, 3, 12, seed=1)
@@ -552,7 +554,7 @@ def test_photos_that_move_while_a_page_is_open(tmp_path, refused):
     """The folder of the run moves with its photos; one is renamed, one leaves, two come."""
     pixels = toy.images(32, channels=3)[0]
     toy.save(tmp_path / "here" / "photos", pixels[:30])
-    quick = ("data.image_size=32", "eval.batch_size=16", "eval.reduce=pca")
+    quick = ("data.image_size=32", "eval.batch_size=2", "eval.reduce=pca")
     flags = [f"--workdir={tmp_path}/here/run", *(f"--config.{key}" for key in quick)]
     images.main([str(tmp_path / "here" / "photos"), *flags])
     (tmp_path / "here").rename(tmp_path / "there")
