@@ -27,7 +27,7 @@ from tests.cli.test_output import check_keys
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:n_jobs value:UserWarning"),
-    pytest.mark.usefixtures("one_device", "shallow_lite"),
+    pytest.mark.usefixtures("one_device", "shallow_lite", "found_once"),
 ]
 
 

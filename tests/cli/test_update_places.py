@@ -17,7 +17,7 @@ from tests.cli.test_images import QUICK
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:n_jobs value:UserWarning"),
-    pytest.mark.usefixtures("one_device", "shallow_lite"),
+    pytest.mark.usefixtures("one_device", "shallow_lite", "found_once"),
 ]
 PIXELS = toy.images(48, channels=3)[0]
 
