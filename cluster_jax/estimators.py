@@ -56,7 +56,8 @@ class _OfRun(abc.ABC):
     def cut(self, *, n_clusters: int | None = None) -> NDArray:
         """Returns labels int64 `[n]` at another level of the tree.
 
-        Groups of a coarser level are unions of the clusters of `labels_`.
+        Groups of a coarser level are unions of the clusters of `labels_`, and a union has the
+        number of its largest cluster; those of a finer level are numbered by size, from 0.
 
         Args:
             n_clusters: number of groups, up to that of the tree's leaves; None: `labels_`.

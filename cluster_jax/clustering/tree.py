@@ -184,35 +184,30 @@ def members(labels: NDArray) -> list[NDArray]:
     return np.split(order, np.cumsum(np.bincount(labels))[:-1])
 
 
-def cluster_linkage(linkage: NDArray, labels: NDArray) -> NDArray:
-    """Returns the tree above a cut into k groups, float64 `[k - 1, 4]`, whose leaf i is group i.
+def linkage_of_clusters(rows: NDArray, leaves: NDArray, labels: NDArray) -> NDArray:
+    """Returns Ward's tree of clusters by their means, float64 `[k - 1, 4]`, as in SciPy.
 
     Args:
-        linkage: float `[m - 1, 4]`, the tree of m leaves, as in SciPy.
-        labels: int `[m]`, the group of each leaf, 0 to k - 1. The groups must be a cut of the tree,
-            which is not checked.
-
-    Returns:
-        The last k - 1 merges of the tree, with the number of groups below in the last column.
+        rows: float `[m, r]`, the rows of m leaves.
+        leaves: int `[n]`, the leaf of each of n rows.
+        labels: int `[n]`, their clusters. Leaf i of the tree is cluster `np.unique(labels)[i]`.
 
     Example:
-        >>> linkage = np.array([[0, 1, 1.0, 2], [2, 3, 4.0, 3]])
-        >>> cluster_linkage(linkage, np.array([0, 0, 1])).tolist()
-        [[1.0, 0.0, 4.0, 2.0]]
+        >>> rows = np.array([[0.0], [1.0], [9.0]])
+        >>> linkage_of_clusters(rows, np.array([0, 0, 1, 2]), np.array([5, 5, 7, 9]))[:, [0, 1, 3]]
+        array([[0., 1., 2.],
+               [2., 3., 3.]])
     """
-    m, k = len(labels), int(labels.max()) + 1
-    groups = np.concatenate([labels, np.full(m - 1, -1)])
-    sizes, merges = [1.0] * k, []
-    for i, (first, second, height, _) in enumerate(linkage.tolist()):
-        a = int(groups[int(first)])
-        b = int(groups[int(second)])
-        if i < m - k:
-            groups[m + i] = a
-            continue
-        groups[m + i] = len(sizes)
-        sizes.append(sizes[a] + sizes[b])
-        merges.append((a, b, height, sizes[-1]))
-    return np.array(merges, np.float64).reshape(-1, 4)
+    ids, codes = np.unique(labels, return_inverse=True)
+    k = len(ids)
+    # Rows of one leaf are equal: each leaf counts once for each of its clusters.
+    pairs, counts = np.unique(leaves * k + codes, return_counts=True)
+    means = arrays.cluster_means(rows[pairs // k], pairs % k, counts)
+    linkage = ward(means, np.bincount(pairs % k, counts))
+    below = np.ones(2 * k - 1)
+    for i, pair in enumerate(linkage[:, :2].astype(int)):
+        below[k + i] = linkage[i, 3] = below[pair].sum()
+    return linkage
 
 
 def nested(rows: NDArray, sizes: NDArray, labels: NDArray) -> NDArray:

@@ -101,17 +101,19 @@ def _distances(run: Run, x: NDArray | None) -> NDArray:
 def _linkage(run: Run) -> NDArray:
     """Returns the tree of the clusters, see `Run.linkage`.
 
-    It is the part above them of the tree of rows where they are a cut of it, and else that of their
-    mean features.
+    It is Ward's tree of their mean smooth rows, as where a fit has found them; of another method
+    than `SmoothTree` it is that of their mean features.
     """
-    placer = run.placer
-    if run.tree is not None and isinstance(placer, ByTree) and run.is_of_fit:
-        leaves = run.labels[run.rows_of_placer][placer.sample]
-        return trees.cluster_linkage(run.tree, np.unique(leaves, return_inverse=True)[1])
-    labels = run.labels[run.rows]
-    features = run.features if run.store is not None else run.likeness
+    if isinstance(run.placer, ByTree):
+        rows, leaves = run.placer.smoother.smooth, run.placer.leaves
+        labels = run.labels[run.rows_of_placer]
+    else:
+        rows = run.features if run.store is not None else run.likeness
+        labels, leaves = run.labels[run.rows], np.arange(len(rows))
     is_in = labels != NO_CLUSTER
-    return trees.linkage_of_means(features[is_in], labels[is_in])
+    if not is_in.any():
+        return np.empty((0, 4))
+    return trees.linkage_of_clusters(rows, leaves[is_in], labels[is_in])
 
 
 def _are_outliers(run: Run) -> NDArray:

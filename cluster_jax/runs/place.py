@@ -104,9 +104,9 @@ def probabilities(run: Run, x: NDArray) -> NDArray:
 def cut(run: Run, *, n_clusters: int | None = None) -> NDArray:
     """Returns the group of each row at another cut of the tree, int64 `[n]`, -1 for none.
 
-    Groups are numbered from 0, independently of the clusters. After corrections or an update, a
-    cut into no more groups than clusters merges the current clusters; any finer cut is of the
-    tree of the last clustering and ignores corrections.
+    No more groups than clusters are unions of the current clusters, and a union has the number of
+    its largest cluster. More groups are those of the tree of the last clustering, which ignores
+    corrections; they are numbered by size, the largest is 0.
 
     Args:
         run: the run.
@@ -121,11 +121,14 @@ def cut(run: Run, *, n_clusters: int | None = None) -> NDArray:
         return run.labels.copy()
     assert run.tree is not None
     checks.whole("n_clusters", n_clusters, 1, len(run.tree) + 1)
-    if n_clusters <= len(run.linkage) + 1 and not run.is_of_fit:
+    if n_clusters <= len(run.linkage) + 1:
         is_in = run.labels != NO_CLUSTER
-        codes = np.unique(run.labels[is_in], return_inverse=True)[1]
-        groups = np.full(len(run.labels), NO_CLUSTER)
-        groups[is_in] = trees.cut_tree(run.linkage, n_clusters)[codes]
+        ids, codes = np.unique(run.labels[is_in], return_inverse=True)
+        unions = trees.cut_tree(run.linkage, n_clusters)
+        largest = np.lexsort((ids, -np.bincount(codes)))
+        _, first = np.unique(unions[largest], return_index=True)
+        groups = run.labels.copy()
+        groups[is_in] = ids[largest][first][unions[codes]]
         return groups
     return trees.cut(run.tree, placer.labels, placer.leaves, n_clusters)
 

@@ -356,3 +356,20 @@ def test_a_copy_goes_where_a_person_has_put_its_photo(tmp_path):
         where = dict(zip(after.names, after.labels.tolist(), strict=True))
         assert (where[f"small-{wrong}.png"], where[f"small-{moved}.png"]) == (-1, other)
         assert after.columns["decided"].sum() == 2, "a person has said nothing about the copies"
+
+
+def test_a_cut_is_by_the_distance_of_the_metric_also_after_an_update(tmp_path):
+    """Two of these clusters lie in one direction, and are far from each other."""
+    centers = np.array([[20.0, 20], [60, 60], [60, 20], [64, 20]])
+    rng = np.random.default_rng(5)
+    x = np.repeat(centers, 40, axis=0) + 0.5 * rng.normal(size=(160, 2))
+    np.save(tmp_path / "x.npy", x)
+    workdir = tmp_path / "run"
+    flags = ["--metric=euclidean", "--report=no", "--quiet"]
+    cluster.main([f"--features={tmp_path}/x.npy", f"--workdir={workdir}", *flags])
+    before = place.cut(records.read(workdir), n_clusters=3)
+    assert len(np.unique(before[80:])) == 1
+    updates.update_rows(workdir, Table(x[:1] + 0.1), add=True, with_report=False)
+    after = records.read(workdir)
+    np.testing.assert_array_equal(after.labels[:160], records.read(workdir, 1).labels)
+    np.testing.assert_array_equal(place.cut(after, n_clusters=3)[:160], before)
