@@ -58,6 +58,7 @@ def joined(
     *,
     is_curved: bool = False,
     least_drop: float = LEAST_DROP,
+    least_rows: int = 0,
 ) -> NDArray:
     """Returns labels in which clusters that are not apart are one cluster, int64 `[n]`.
 
@@ -71,6 +72,7 @@ def joined(
         is_curved: whether clusters may have any shape. Then pieces of 25 to 49 rows are compared,
             not whole clusters.
         least_drop: the least difference of square roots; 0: rows may be rare in between by chance.
+        least_rows: clusters, or pieces, of fewer rows are joined to none.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]
@@ -85,6 +87,8 @@ def joined(
     own = np.array([labels[piece[0]] for piece in members])
     pairs = _nearest_pairs(cluster_means(rows.sharp, pieces), own if is_curved else None)
     is_apart = functools.partial(_is_apart, x, rows, least_drop=least_drop)
+    is_large = [len(piece) >= least_rows for piece in members]
+    pairs = [(i, j) for i, j in pairs if is_large[i] and is_large[j]]
     linked = [(i, j) for i, j in pairs if not is_apart(members[i], members[j])]
     first, second = own[np.array(linked, np.int64).reshape(-1, 2).T]
     k = int(labels.max()) + 1

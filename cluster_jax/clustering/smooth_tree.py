@@ -61,9 +61,11 @@ class SmoothTree(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         second_probabilities_: float64 `[n]`.
         n_clusters_: number of clusters.
         verdict_: a statement about `labels_`. `"clear"`: rows are rare between each cluster and its
-            nearest ones, and no cluster has parts with rare rows between them. `"one_cluster"`:
-            there are no such parts. `"unclear"`: the clusters are a best guess; with `n_clusters`
-            always, and after `partial_fit` unless the clusters are those of a new fit.
+            nearest ones, and no cluster has parts with rare rows between them, but for clusters
+            of at most 5 % of the rows; parts of fewer than six rows are not looked for.
+            `"one_cluster"`: there are no such parts. `"unclear"`: the clusters are a best guess;
+            with `n_clusters` always, and after `partial_fit` unless the clusters are those of a
+            new fit.
         gap_: silhouette of the first split of the rows, less that of rows without clusters;
             infinite for clusters of HDBSCAN; NaN with `n_clusters` and for fewer than 6 distinct
             rows.

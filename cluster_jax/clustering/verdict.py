@@ -5,10 +5,11 @@
 1. Apart (`_divided`, `_judged`). A cluster that has parts that are apart, by `separation`, is
    replaced by them, as long as there are such clusters. The answer is clear if all clusters are
    then apart, by the same test, and those with 95 % of the rows have no parts: the test needs eight
-   rows to say that two parts are apart, and six or seven may be a part, too. With the
-   cosine they must be apart by the Euclidean distance, too, since the directions of one long
-   Gaussian are two clusters. It is one cluster if there is one, with the cosine only if there are
-   no parts by the Euclidean distance.
+   rows to say that two parts are apart, and six or seven may be a part, too; up to five rows must
+   not hide that others are apart. With the cosine they must be apart by the Euclidean distance,
+   too, since the directions of one long Gaussian are two clusters, and have no parts by it. It is
+   one cluster if there is one, with the cosine only if there are no parts by the Euclidean
+   distance.
 2. Best guess, of an answer that is not clear. If less than 75 % of the clusters, and of
    the rows, are apart, it is that of `choose_k` and `levels`, without the parts of step 1.
 3. Too many (`_is_too_many`). More than 12 clusters of a best guess must have 14 rows on average,
@@ -85,6 +86,8 @@ def find(x: NDArray, rows: Smoother, rng: np.random.Generator) -> Found:
         labels = levels.deepest(x, rows, labels, rng)
     divided, is_sure = _divided(x, rows.metric, labels)
     share, verdict = _judged(x, rows, divided, is_curved)
+    if verdict == CLEAR and rows.is_cosine:  # It may not see what the distance sees.
+        is_sure &= _divided(x, "euclidean", divided)[0].max() == divided.max()
     if verdict != UNCLEAR:
         return Found(divided, gap, verdict if is_sure else UNCLEAR, scores)
     is_guess = share < MOST_APART and not is_curved
@@ -118,7 +121,8 @@ def _parts(x: NDArray, metric: str) -> tuple[NDArray, bool]:
     """Returns the parts of a cluster that are apart, int64 `[m]`; all 0 if there are none.
 
     The second result is whether there may be two parts nevertheless: rows are rare between them,
-    but only six or seven rows at one end say so.
+    but only six or seven rows at one end say so, or fewer rows are a part of their own, which is
+    apart from neither.
 
     Args:
         x: `[m, d]`, the features of the rows of the cluster.
@@ -131,12 +135,19 @@ def _parts(x: NDArray, metric: str) -> tuple[NDArray, bool]:
     linkage = tree.ward(rows.smooth)
     # Both halves of a ring would be apart as a whole.
     joined = functools.partial(separation.joined, x, rows, is_curved=choose_k.is_flat(rows))
+    tried = []
     for k in _PART_NUMBERS:
-        parts = joined(choose_k.partition(rows, linkage, k))
-        if parts.any():
+        tried.append(choose_k.partition(rows, linkage, k))
+        if (parts := joined(tried[-1])).any():
             return parts, False
-    halves = choose_k.partition(rows, linkage, 2)
-    return whole, bool(joined(halves, least_drop=np.sqrt(MIN_ROWS)).any())
+    if joined(tried[0], least_drop=np.sqrt(MIN_ROWS)).any():
+        return whole, True
+    for parts in tried:
+        is_large = (np.bincount(parts) >= MIN_ROWS)[parts]
+        apart = joined(parts, least_rows=MIN_ROWS)[is_large]
+        if (apart != apart[:1]).any():
+            return whole, True
+    return whole, False
 
 
 def _judged(x: NDArray, rows: Smoother, labels: NDArray, is_curved: bool) -> tuple[float, str]:

@@ -144,6 +144,28 @@ def test_parts_that_are_apart_become_clusters(split, found):
     assert fit(x).n_clusters_ == found
 
 
+@pytest.mark.parametrize(("each", "columns"), [(20, 6), (16, 24)])
+def test_a_few_rows_do_not_hide_that_others_are_apart(each, columns):
+    """Four times two clusters ten deviations apart, and five rows beside both."""
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(12), [each, each, 5] * 4)
+    centers = 200 * np.eye(4, columns)[np.arange(12) // 3]
+    centers[0::3, 4] += 10
+    centers[2::3, 5] += 30
+    model = SmoothTree("euclidean").fit(centers[y] + rng.normal(size=(len(y), columns)))
+    assert model.verdict_ != "clear" or model.n_clusters_ in (8, 12)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_clusters_in_one_direction_are_not_clear_if_they_are_apart(seed):
+    """By default directions are clustered, and two of these clusters have one."""
+    rng = np.random.default_rng(seed)
+    centers = 25.0 * np.array([[1, 0, 0, 0, 0], [2, 0, 0, 0, 0], [0, 1, 0, 0, 0], [0, 0, 1, 0, 0]])
+    y = np.arange(160) % 4
+    model = SmoothTree().fit(centers[y] + rng.normal(size=(160, 5)))
+    assert model.verdict_ != "clear" or model.n_clusters_ == 4
+
+
 def test_silhouettes_of_means_are_those_of_their_rows():
     rng = np.random.default_rng(0)
     x, labels = rng.normal(size=(60, 3)), np.repeat([0, 1, 2], 20)

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from cluster_jax.clustering.tree import linkage_of_means
+from cluster_jax.clustering.tree import linkage_of_clusters
 from cluster_jax.core import arrays, io
 from cluster_jax.core import mesh as meshes
 from cluster_jax.core.checks import InputError
@@ -108,7 +108,8 @@ def test_what_a_run_leaves(finished):
     means = arrays.cluster_means(run.features, run.labels)
     wanted = np.linalg.norm(run.features - means[run.labels], axis=1)
     np.testing.assert_allclose([float(r["distance"]) for r in rows], wanted, rtol=1e-4, atol=1e-6)
-    np.testing.assert_array_equal(run.linkage, linkage_of_means(run.features, run.labels))
+    wanted = linkage_of_clusters(run.features, np.arange(64), run.labels)
+    np.testing.assert_array_equal(run.linkage, wanted)
     embedding = io.read_arrays(workdir / "embedding.npz")
     assert {k: v.shape for k, v in embedding.items()} == {
         "backbone": (64, 16),
