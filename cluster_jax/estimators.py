@@ -152,8 +152,8 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
         results_: content of `results.json`: metrics and their provenance.
         changes_: what the last update has done to each cluster, see
             `cluster_jax.clustering.stable_ids.Event`.
-        linkage_: tree of the clusters `np.unique(labels_)`, for `cut_tree(linkage_, n_groups)`: the
-            part of `tree_` above the clusters, or without a tree, one of their mean features. It
+        linkage_: tree of the clusters `np.unique(labels_)`, for `cut_tree(linkage_, n_groups)`:
+            Ward's tree of their mean smooth rows, or without a tree, one of their mean features. It
             has no leaf for -1.
     """
 

@@ -85,8 +85,8 @@ class ReportData(NamedTuple):
             None if the points are rows without images, which are shown by name.
         has_picture: bool `[n]`, points that have a picture; None: all.
         skipped: file name and reason for each image that could not be read.
-        linkage: float `[k - 1, 4]`, the tree of the clusters in the order of their numbers, see
-            `clustering.tree.linkage_of_means`; or None.
+        linkage: float `[k - 1, 4]`, the tree of the clusters in the order of their numbers, as in
+            SciPy; or None.
         duplicates: groups of equal or nearly equal images, at least one; or None.
         features: float `[n, c]`, whose Euclidean distances say which images are alike; or None.
         names: number of a cluster, as text -> its name, of those that a person has named.

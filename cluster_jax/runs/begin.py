@@ -329,7 +329,8 @@ def _cluster_and_write(
         after = dataclasses.replace(before, config=after.config, store=after.store)
     began = time.perf_counter()
     pictures = inputs.dataset.shown
-    if isinstance(inputs.config, PhotosConfig):
+    # Of an array in memory the pixels are compared, and not thumbnails.
+    if isinstance(inputs.config, PhotosConfig) and inputs.dataset.load is not None:
         pictures = photos.of_run(after)
         if inputs.config.data.name != "folder":  # Images of a sequence are there today alone.
             pictures = pictures._replace(load=inputs.dataset.load)
