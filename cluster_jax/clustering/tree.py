@@ -210,6 +210,31 @@ def linkage_of_clusters(rows: NDArray, leaves: NDArray, labels: NDArray) -> NDAr
     return linkage
 
 
+def unions(linkage: NDArray, labels: NDArray, count: int) -> NDArray:
+    """Returns clusters joined to `count` unions, int64 `[n]`, each with the number of its largest.
+
+    Of equally large clusters that with the lowest number counts. Rows in no cluster stay so.
+
+    Args:
+        linkage: float `[k - 1, 4]`, the tree of the clusters, see `linkage_of_clusters`.
+        labels: int `[n]`, the clusters, -1 for none.
+        count: 1 to k, else it is an `InputError`.
+
+    Example:
+        >>> linkage = np.array([[0, 1, 1.0, 2], [2, 3, 4.0, 3]])
+        >>> unions(linkage, np.array([4, 7, 7, 9, -1]), 2).tolist()
+        [7, 7, 7, 9, -1]
+    """
+    is_in = labels != NO_CLUSTER
+    ids, codes = np.unique(labels[is_in], return_inverse=True)
+    groups = cut_tree(linkage, count)
+    largest = np.lexsort((ids, -np.bincount(codes)))
+    _, first = np.unique(groups[largest], return_index=True)
+    result = labels.astype(np.int64)
+    result[is_in] = ids[largest][first][groups[codes]]
+    return result
+
+
 def nested(rows: NDArray, sizes: NDArray, labels: NDArray) -> NDArray:
     """Returns Ward's tree of n leaves that has the clusters as a cut, float64 `[n - 1, 4]`.
 

@@ -134,14 +134,9 @@ class TreeFit:
         number of its largest cluster, of equally large ones the lowest.
         """
         is_in = self.labels != NO_CLUSTER
-        sizes = np.bincount(self.leaves[is_in], minlength=len(self.sample))
-        means, totals = tree.weighted_means(self.smoother.smooth, sizes, self._places)
-        unions = tree.cut_tree(tree.ward(means, totals), count)
-        largest = np.lexsort((self.ids, -totals))
-        _, first = np.unique(unions[largest], return_index=True)
-        numbers = self.ids[largest][first]
-        own = np.searchsorted(self.ids, self.labels)
-        return np.where(is_in, numbers[unions[own * is_in]], NO_CLUSTER)
+        rows, leaves = self.smoother.smooth, self.leaves[is_in]
+        linkage = tree.linkage_of_clusters(rows, leaves, self.labels[is_in])
+        return tree.unions(linkage, self.labels, count)
 
 
 def fit(

@@ -122,14 +122,7 @@ def cut(run: Run, *, n_clusters: int | None = None) -> NDArray:
     assert run.tree is not None
     checks.whole("n_clusters", n_clusters, 1, len(run.tree) + 1)
     if n_clusters <= len(run.linkage) + 1:
-        is_in = run.labels != NO_CLUSTER
-        ids, codes = np.unique(run.labels[is_in], return_inverse=True)
-        unions = trees.cut_tree(run.linkage, n_clusters)
-        largest = np.lexsort((ids, -np.bincount(codes)))
-        _, first = np.unique(unions[largest], return_index=True)
-        groups = run.labels.copy()
-        groups[is_in] = ids[largest][first][unions[codes]]
-        return groups
+        return trees.unions(run.linkage, run.labels, n_clusters)
     return trees.cut(run.tree, placer.labels, placer.leaves, n_clusters)
 
 
