@@ -59,6 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         checks.local(flags.workdir)
         of_photos = [*flags.photos, *flags.gone, *flags.exclude]
         of_rows = is_of_rows(flags, "PHOTOS", " ".join(of_photos))
+        from cluster_jax.core import devices
         from cluster_jax.runs import rows, states, update
         from cluster_jax.runs import run as records
 
@@ -80,6 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             how |= {"add": flags.add, "file": flags.features}
             ended = update.update_rows(flags.workdir, table, **how)
         else:
+            devices.keep_compiled()
             how |= {"gone": flags.gone, "exclude": flags.exclude}
             ended = update.update_photos(flags.workdir, flags.photos, **how)
         output.end(flags, *ended)

@@ -334,7 +334,7 @@ def _cluster_and_write(
         pictures = photos.of_run(after)
         if inputs.config.data.name != "folder":  # Images of a sequence are there today alone.
             pictures = pictures._replace(load=inputs.dataset.load)
-    after = finish.with_duplicates(after, pictures)
+    after = finish.with_duplicates(before, after, pictures)
     run, clustering = finish.clustered(before, after, old, "other", stages)
     run = finish.complete(
         run,

@@ -89,21 +89,27 @@ def first(
     return before, after
 
 
-def with_duplicates(run: Run, images: Dataset | None, before: NDArray | None = None) -> Run:
+def with_duplicates(before: Run, after: Run, images: Dataset | None) -> Run:
     """Returns a run with the duplicates among its images.
 
+    Those of the same images without files stay: only a first run has more of these than thumbnails.
+
     Args:
-        run: the run.
-        images: its images; None: it is of features that have none.
-        before: see `duplicates.find`.
+        before: the state before, perhaps an empty one.
+        after: `before` with the images of now.
+        images: these; None: the run is of features that have none.
     """
-    if images is None:
-        return run
+    rows, now = before.columns["row"], after.columns["row"]
+    if images is None or (images.load is None and np.array_equal(rows, now)):
+        return after
     if images.facts is None and images.images is None and images.size > MOST_STREAMED:
         say(f"no search for duplicates: {images.size:,} images would be read again")
-        return run
+        return after
     say("looking for duplicates")
-    return dataclasses.replace(run, duplicates=duplicates.find(images, run.all_features, before))
+    groups = np.full(max(rows.max(initial=-1), now.max(initial=-1)) + 1, -1)
+    groups[rows] = duplicates.groups_of(before.duplicates, len(rows))
+    found = duplicates.find(images, after.all_features, groups[now])
+    return dataclasses.replace(after, duplicates=found)
 
 
 def clustered(

@@ -39,6 +39,8 @@ from cluster_jax.training import build
 from cluster_jax.training.build import Inputs
 from cluster_jax.training.config import PhotosConfig, parse_config
 
+_LEAST_BATCH = 8  # photos that are embedded together, of which the last ones may be copies
+
 
 def prepare(
     config: PhotosConfig, workdir: epath.Path, dataset: Dataset | None
@@ -123,7 +125,7 @@ def embed(dataset: Dataset, encoder: Encoder, batch_size: int, kept: Parts | Non
     Args:
         dataset: the n photos.
         encoder: the network.
-        batch_size: the most photos of a batch.
+        batch_size: the most photos of a batch. Fewer photos are filled up to a power of two.
         kept: where parts of the embedding are kept until it is done; None: in memory alone.
 
     Returns:
@@ -132,7 +134,8 @@ def embed(dataset: Dataset, encoder: Encoder, batch_size: int, kept: Parts | Non
         "unreadable". In several processes the features alone.
     """
     mesh = meshes.make()
-    size = min(batch_size, dataset.size)
+    # For each size a program is compiled, in the time in which many photos are embedded.
+    size = min(batch_size, max(_LEAST_BATCH, 1 << (dataset.size - 1).bit_length()))
     forward = forward_of(encoder, mesh, "backbone")
 
     def also(pixels: NDArray, indices: NDArray) -> Batch:

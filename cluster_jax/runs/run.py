@@ -418,7 +418,7 @@ class Run:
         """Writes the state as `run-NUMBER.npz`, then removes all but the last `KEPT` and `pages`.
 
         A state of the same number is replaced. New features must be in `store.FEATURES` before,
-        because the state has the checksum of that file.
+        because the state has the checksum of its rows in that file.
         """
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         values = {name: value for name, value in values.items() if name not in _APART}
@@ -429,7 +429,10 @@ class Run:
         if self.images:  # Paths of the config are tried relative to the place of now, too.
             about["images"] = {**self.images, "workdir": os.path.abspath(self.workdir)}
         about["format"] = workdirs.FORMAT
-        about["features"] = store.size_and_checksum(self.workdir)
+        # An undone update has left rows that no state needs.
+        used = np.concatenate([self.columns["row"], self.gone["row"]]).max(initial=-1) + 1
+        spare = 0 if self.store is None else len(self.store) - int(used)
+        about["features"] = store.size_and_checksum(self.workdir, spare)
         stored["about"] = np.array(json.dumps(io.plain(about)))
         if self.names is not None:
             text = "\0".join(self.names).encode("utf-8", "surrogateescape")

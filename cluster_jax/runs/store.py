@@ -28,13 +28,15 @@ _PICTURES = re.compile(r"pictures-([0-9]+)\.npz")
 MOST_PICTURES = 100_000
 
 
-def size_and_checksum(workdir: epath.Path) -> tuple[int, int]:
+def size_and_checksum(workdir: epath.Path, spare: int) -> tuple[int, int]:
     """Returns number and checksum of the rows in `FEATURES`, by which `read` checks them.
 
-    Both are 0 if there are none, see `_grown`.
+    The last `spare` rows of the store are left out. Both are 0 if there are none, see `_grown`.
     """
     rows = _grown(workdir)
-    return (0, 0) if rows is None else (len(rows), zlib.crc32(rows.data))
+    if rows is None or len(rows) <= spare:
+        return 0, 0
+    return len(rows) - spare, zlib.crc32(rows[: len(rows) - spare].data)
 
 
 def _grown(workdir: epath.Path) -> NDArray | None:

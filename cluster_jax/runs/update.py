@@ -11,13 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 from etils import epath
-from numpy.typing import NDArray
 
 from cluster_jax.core import checks
 from cluster_jax.core.names import counted
 from cluster_jax.data import folder as image_files
 from cluster_jax.data.tables import Table
-from cluster_jax.report import duplicates
 from cluster_jax.runs import changes, claims, finish, page, photos, sources
 from cluster_jax.runs import rows as embeddings
 from cluster_jax.runs import run as records
@@ -229,24 +227,12 @@ def _next_photos(before: Run, now: Now, numbers: Numbers, started: float) -> Run
     """
     began = time.perf_counter()
     after = now.after
-    pictures = photos.of_run(after)
-    after = finish.with_duplicates(after, pictures, _groups_before(before, after))
+    after = finish.with_duplicates(before, after, photos.of_run(after))
     run, clustering = finish.clustered(before, after, now.old, numbers)
     assert run.store is not None
     embedding = {"backbone": run.store[run.columns["row"]]}
     run = finish.complete(run, clustering, embedding)
     return finish.with_seconds(run, began - started, time.perf_counter() - began)
-
-
-def _groups_before(before: Run, run: Run) -> NDArray:
-    """Returns the group of duplicates that each row of a run had in the state before, -1 for none.
-
-    The result is int64 `[n]`.
-    """
-    rows = np.concatenate([before.columns["row"], run.columns["row"]])
-    groups = np.full(rows.max(initial=-1) + 1, -1)
-    groups[before.columns["row"]] = duplicates.groups_of(before.duplicates, len(before.columns))
-    return groups[run.columns["row"]]
 
 
 def _differs(before: Run, after: Run) -> bool:

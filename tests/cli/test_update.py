@@ -182,6 +182,23 @@ def test_all_photos_are_renamed_and_the_undo_needs_none(place, capsys):
     assert {row["name"] for row in now if row["cluster"] in "01"} == {"bands", "bars"}
 
 
+def test_rows_of_photos_that_an_undo_has_left_may_be_damaged(place):
+    """Also after a correction: no state needs them."""
+    run = place / "run"
+    toy.save(place / "more", toy.images(42, channels=3)[0][40:], prefix="new")
+    update.main([f"--workdir={run}", "more", "--report=no"])
+    update.main([f"--workdir={run}", "--undo", "--report=no"])
+    report.main([str(run), "--name=0=bands"])
+    rows = np.load(run / stores.FEATURES, mmap_mode="r+")
+    rows[:] = 0
+    rows.flush()
+    report.main([str(run), "--name=1=bars"])
+    update.main([f"--workdir={run}", "more", "--report=no"])
+    assert np.load(run / stores.FEATURES)[-2:].any()
+    report.main([str(run), "--name=0=rows"])
+    assert len(toy.table(run)) == 42
+
+
 def test_fewer_photos_are_left_than_groups_were_asked_for(place, tmp_path):
     photos, run = place / "photos", tmp_path / "eleven"
     flags = ["--n-clusters=11", "--config.eval.kmeans.n_clusters=9", "--report=no", *QUICK]

@@ -113,12 +113,13 @@ def test_many_walks_of_images_in_memory(tmp_path, seed):
 
 
 def test_equal_pixels_alone_are_exact_copies_in_memory(tmp_path):
-    """Thumbnails of two images that hardly differ may be equal."""
+    """Thumbnails of two images that hardly differ may be equal, and only they are left later."""
     pixels = toy.images(24, channels=3)[0].repeat(12, axis=1).repeat(12, axis=2)
     pixels[1] = pixels[0]
     pixels[1, 0, 0] ^= 1
     pixels[3] = pixels[2]
     options = {"overrides": {**QUICK, "data.image_size": 96}, "verbose": False}
-    model = cluster_jax.ImageClusterer(workdir=tmp_path / "run", **options).fit(pixels)
-    found = model._run.duplicates
-    assert found.images[found.is_exact].tolist() == [2, 3]
+    for count in (None, 4):
+        model = cluster_jax.ImageClusterer(workdir=tmp_path / "run", n_clusters=count, **options)
+        found = model.fit(pixels)._run.duplicates
+        assert found.images[found.is_exact].tolist() == [2, 3]

@@ -9,10 +9,12 @@ from cluster_jax import ImageClusterer, load
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import batches, features
+from cluster_jax.data.images import Dataset
 from cluster_jax.discovery import scores as discovery
 from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.nets import pretrained
 from cluster_jax.runs import begin as pipeline
+from cluster_jax.runs import photos
 from cluster_jax.runs.features import write_features
 from cluster_jax.training import build
 from cluster_jax.training.config import config_json, parse_config
@@ -191,3 +193,20 @@ def test_what_cannot_be_embedded_is_named(tmp_path):
     config["data"]["name"] = "features"
     with pytest.raises(InputError, match=r"encoder must be None for features, which a network"):
         parse_config(config)
+
+
+def test_few_programs_embed_any_number_of_photos(monkeypatch):
+    """Each number of images in a batch is a program of its own, which takes seconds to compile."""
+    sizes = set()
+
+    def forward(images):
+        sizes.add(len(images))
+        return {"backbone": np.zeros((len(images), 2), np.float32)}
+
+    monkeypatch.setattr(photos, "forward_of", lambda encoder, mesh, name: forward)
+    for count in range(1, 30):
+        pixels = toy.images(count, channels=3)[0]
+        dataset = Dataset("toy", count, pixels.shape[1:], pixels, pixels.__getitem__)
+        made = photos.embed(dataset, None, 20)
+        assert len(made["backbone"]) == len(made["thumbnail"]) == count
+    assert sizes == {8, 16, 20}

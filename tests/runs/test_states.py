@@ -690,11 +690,13 @@ def test_a_damaged_file_of_rows_that_no_state_needs_is_no_error(tmp_path):
     workdir, x = epath.Path(tmp_path), np.arange(6, dtype=np.float32).reshape(3, 2)
     io.write_arrays(workdir / workdirs.TRAIN_EMBEDDING, {"backbone": x})
     store.append(workdir, x + 1)
-    needed = store.size_and_checksum(workdir)
+    needed = store.size_and_checksum(workdir, 0)
     assert store.read(workdir, "backbone", needed).tolist() == [*x.tolist(), *(x + 1).tolist()]
     (workdir / store.FEATURES).write_bytes(b"damaged")
     assert store.read(workdir, "backbone", (0, 0)).tolist() == x.tolist()
-    assert store.size_and_checksum(workdir) == (0, 0), "the next state needs none of them, either"
+    assert store.size_and_checksum(workdir, 0) == (0, 0), (
+        "the next state needs none of them, either"
+    )
     with pytest.raises(io.DamagedFile, match="its rows cannot be read"):
         store.read(workdir, "backbone", needed)
     store.append(workdir, x + 1)
