@@ -17,7 +17,7 @@ def state():
         jax.config.values.copy(), os.getcwd(), os.umask(0o22),
     )
 
-import numpy as np, scipy.stats, sklearn.cluster, umap  # They set filters.
+import numpy as np, scipy.stats, sklearn.cluster  # They set filters.
 before = state()
 import cluster_jax
 from cluster_jax import ImageClusterer, SmoothTree

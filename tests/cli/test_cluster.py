@@ -241,7 +241,8 @@ def test_kmeans_takes_every_core(files, monkeypatch):
         "cluster.main(sys.argv[1:]); import jax; print('devices', jax.device_count())"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, "--features=x.npy", "--method=kmeans", "--n-clusters=3"],
+        [sys.executable, "-c", code, "--features=x.npy", "--method=kmeans", "--n-clusters=3",
+         "--reduce=pca"],
         env={"PYTHONPATH": str(ROOT), "PATH": "", "JAX_PLATFORMS": "cpu"},
         capture_output=True, text=True,
     )  # fmt: skip

@@ -87,6 +87,7 @@ def test_a_split_by_the_network_of_a_training(kind, tmp_path, refused):
     else:
         config, labels = toy.shrunken("simclr_features", tmp_path), np.arange(80) % 4
     config.novel.holdout = 0.25
+    config.eval.reduce = "pca"  # Numba compiles UMAP for seconds, in other modules.
     config.train.update(duration="2 steps", checkpoint_every=2)
     run = tmp_path / "run"
     run_pipeline(config, run)

@@ -1,4 +1,4 @@
-"""The command `train`: a run from the shell, one sentence for bad input, two processes."""
+"""The command `train`: a whole run, one sentence for bad input, two processes."""
 
 import pathlib
 import re
@@ -26,17 +26,16 @@ TINY = (
 )  # fmt: skip
 
 
-def test_an_array_file_from_the_shell(tmp_path, monkeypatch, capsys):
+def test_an_array_file(tmp_path, monkeypatch, capsys):
+    """In processes of their own commands train in `tests/faults`."""
     data = toy.file(tmp_path)
     flags = (*TINY, "--config.data.name=arrays", f"--config.data.dir={data}")
     flags += ("--config.network.name=mlp",)
-    process = jobs.start("train", *flags, cwd=tmp_path)
-    said, error = process.communicate()
-    assert process.returncode == 0, error
-    workdir = re.search(r"workdir (\S+)", said)[1]
+    monkeypatch.chdir(tmp_path)
+    train.main(flags)
+    workdir = re.search(r"workdir (\S+)", capsys.readouterr().out)[1]
     assert workdir.startswith("runs/nrcc_digits-")
     assert (tmp_path / workdir / "report.html").is_file()
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(loop, "train", lambda *_, **__: pytest.fail("trained again"))
     train.main(flags)
     assert "is finished" in capsys.readouterr().out

@@ -67,9 +67,11 @@ def test_half_an_hour_in_miniature(tmp_path):
     assert _records(tmp_path)[1]["images_per_second"] > 0
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 75, (tmp_path / "log").read_text()
+    assert "Run the same command again to resume." in (tmp_path / "log").read_text()
 
     # The newest state gives features and an encoder, although the training is not done.
     workdir = tmp_path / "run"
+    assert not (workdir / "results.json").exists()
     stage = build.build_run(trainings.read_config(workdir))
     run = stage.training
     (step,) = checkpoint.steps(workdir / "checkpoints")

@@ -7,7 +7,6 @@ import pytest
 
 from cluster_jax.cli import exit_codes, train
 from cluster_jax.runs import page, trainings
-from tests.faults import jobs
 from tests.faults.runs import assert_same, before_step
 
 pytestmark = [
@@ -47,14 +46,17 @@ def _goes_on(command, finished, workdir, monkeypatch):
     assert_same(workdir, finished.workdir)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_during_the_training(command, finished, tmp_path, monkeypatch, capsys, number):
-    """The step is saved, and both signals have the code of that."""
-    before_step(monkeypatch, 3, lambda: os.kill(os.getpid(), number))
+@pytest.mark.parametrize(("number", "step"), [(signal.SIGTERM, 1), (signal.SIGINT, 3)])
+def test_during_the_training(command, finished, tmp_path, monkeypatch, capsys, number, step):
+    """The step is saved, also the first, which compiles; both signals have the code of that.
+
+    From outside the signal comes in `test_detached.py`.
+    """
+    before_step(monkeypatch, step, lambda: os.kill(os.getpid(), number))
     assert command() == exit_codes.PREEMPTED
-    assert (tmp_path / "run" / "checkpoints" / "3").is_dir()
+    assert (tmp_path / "run" / "checkpoints" / f"{step}").is_dir()
     said = capsys.readouterr().err
-    assert "Interrupted after step 3, which is saved" in said
+    assert f"Interrupted after step {step}, which is saved" in said
     assert said.endswith("Run the same command again to resume.\n")
     _goes_on(command, finished, tmp_path / "run", monkeypatch)
 
@@ -75,17 +77,3 @@ def test_outside_of_the_training(command, finished, tmp_path, monkeypatch, capsy
     assert "Interrupted; the same command goes on from what is saved" in said
     assert "Traceback" not in said
     _goes_on(command, finished, tmp_path / "run", monkeypatch)
-
-
-def test_a_process_by_sigterm(command, toy_config, tmp_path):
-    """From outside, while it trains or compiles: its code, and the same command goes on.
-
-    Not bit for bit: this process has other devices.
-    """
-    process = jobs.compiling(toy_config, tmp_path / "run")
-    process.terminate()
-    _, said = process.communicate(timeout=120)
-    assert process.returncode == exit_codes.PREEMPTED, said
-    assert "Run the same command again to resume." in said
-    assert not (tmp_path / "run" / "results.json").exists()
-    assert command() == 0
