@@ -513,7 +513,7 @@ class EmbeddingClusters(_OfRun):
         ids_: the id of each row; None: rows are numbered.
         labels_: int64 `[n]`, the cluster of each row, -1 for none.
         n_clusters_: number of clusters.
-        probabilities_: float64 `[m]`, of the cluster of each of `run.rows`, or None without a tree.
+        probabilities_: float64 `[n]`, of the cluster of each row, or None without a tree.
         names_: a cluster -> the name that a person has given it.
     """
 

@@ -98,9 +98,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         devices.join()
         files = {name: getattr(flags, name) for name in ("features", "labels")}
         how = {"seed": flags.seed, "with_report": flags.report == "yes"}
-        workdir, results = rows.cluster(features, labels, options, files, flags.workdir, **how)
+        run = rows.cluster(features, labels, options, files, flags.workdir, **how)
         if not devices.is_first():
             return
-        written = workdirs.outputs(workdir)
-        text = "\n".join([f"\n{summary.run_table(results)}\n", *written.values()])
-        output.end(flags, text, {"workdir": str(workdir), **written, "results": results})
+        written = workdirs.outputs(run.workdir)
+        text = "\n".join([f"\n{summary.run_table(run.results)}\n", *written.values()])
+        values = {"workdir": str(run.workdir), **written, "results": run.results}
+        output.end(flags, text, values)

@@ -113,7 +113,7 @@ def _conclusion(run: "Run", workdir: epath.Path) -> str:
         lines.append(f"They {verb} {_listed(names, _NAMED)}.")
     if weights := parse_config(run.config).network.weights:
         lines.append(f"Compared by {pretrained.describe(weights)}.")
-    if run.duplicates is not None and (copies := run.duplicates.n_groups):
+    if run.copies is not None and (copies := run.copies.n_groups):
         lines.append(f"{counted(copies, 'set')} of equal or nearly equal photos.")
     folder = shlex.quote(str(workdir))
     page = workdir / "report.html"

@@ -10,9 +10,9 @@ A first run is an update of an empty run. Whoever changes `update` needs these t
    digests a photo is known), which only grow. A run says which rows it has, by
    `Run.columns["row"]`.
 4. **Workdir** (`workdir`): the folder with these files. Whoever writes holds its lock.
-5. **Now** (`photos.now`, `rows.now`): the photos or rows of the next state. What cannot be read
-   today is not gone (`sources`, `Run.away`). Names of photos are relative to `data.dir` of then;
-   `changes.paths` has them as absolute paths.
+5. **Now** (`next_state.Now`, made by `photos.now` or `rows.now`): the photos or rows of the next
+   state. What cannot be read today is not gone (`sources`, `Run.away`). Names of photos are
+   relative to `data.dir` of then; `changes.paths` has them as absolute paths.
 6. **Comparison** (`match`): which of them the run has (known), has with other features (changed) or
    has not (new). What leaves and was decided is kept in `Run.gone`, and comes back with its rows.
 7. **Clustering** (`evaluation.clusters`): the clusters that are found in all rows of now.
@@ -20,10 +20,11 @@ A first run is an update of an empty run. Whoever changes `update` needs these t
    an update, "refit", or "other" for another number of clusters. No number is used twice. The
    columns "since" and "apart" say when a row came, and for how long it has been found elsewhere.
 9. **Decisions** (`corrections`, `carry`, `withdrawn`): what a person has named, moved or merged.
-   They are part of the state ("decided" of a row, `Run.held` and `whole` of a cluster), and no fit
-   changes them. `Run.state` is the digest by which a file says of which page it is.
+   They are part of the state ("decided" of a row; `named`, `shaped` and `whole` of clusters, which
+   `Run.held` has together), and no fit changes them. `Run.state` is the digest by which a file says
+   of which page it is.
 10. **Copies** (`report.duplicates`): of equal photos one counts, and a new one follows a decided
-    one.
+    one. `Run.copies` has those that are found, and "kept" which of them a person keeps.
 11. **Measured** (`measured`): distances, probabilities, outliers, tree, scores and verdict, which
     one function computes from the clusters that are shown. Results are outputs, which no logic
     reads.
@@ -38,10 +39,10 @@ A new column of `run.COLUMNS` also needs its value for new rows, in `next_state.
 another `workdir.FORMAT`, as any new field of `Run` does.
 
 An update of photos, of rows or of the number of clusters is `update._updated` or its last step,
-`update._next`, in the locked workdir of `run.opened`. Its steps are the rows of now, `next_state`,
-`measured` and `page.publish_next`; for images `finish` does the second and third. `begin`,
-`photos`, `rows` and `trainings` make the features of a first run, of which `embedding_files` says
-what is missing, `claims` checks which run a folder is of, `states` makes the states of a person,
-and `place` puts new rows into the clusters. `export`, `changes` and `provenance` only tell of a
-state.
+`update._next`, in the locked workdir of `update._opened`. Its steps are the rows of now,
+`next_state`, `measured` and `page.publish_next`; the second and third are `rows.clustered`, and for
+images `finish.next_of_images`, in a first run as well. `begin`, `photos`, `rows` and `trainings`
+make the features of a first run, of which `embedding_files` says what is missing, `claims` checks
+which run a folder is of, `states` makes the states of a person, and `place` puts new rows into the
+clusters. `export`, `changes` and `provenance` only tell of a state.
 """

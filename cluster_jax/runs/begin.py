@@ -32,6 +32,7 @@ from cluster_jax.runs import (
     novel,
     page,
     photos,
+    sources,
     start,
     trainings,
     update,
@@ -40,6 +41,7 @@ from cluster_jax.runs import run as records
 from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.embedding_files import Files
+from cluster_jax.runs.next_state import Now
 from cluster_jax.runs.run import Run
 from cluster_jax.training.build import Inputs
 from cluster_jax.training.config import AnyConfig, PhotosConfig, RunConfig, own_files, parse_config
@@ -81,7 +83,8 @@ def run_pipeline(
         NotFinite, Collapsed, Preempted, OSError: see `training.loop.train`.
     """
     try:
-        return _run(parse_config(config, name), workdir, name, dataset, report)
+        run = _run(parse_config(config, name), workdir, name, dataset, report)
+        return {**run.results, "config": run.config}
     except io.DamagedFile as error:
         finished = workdirs.about(epath.Path(error.path).parent)
         # The command of an updated run would embed the photos of now, not those of the run.
@@ -96,13 +99,13 @@ def _run(
     name: str,
     dataset: Dataset | None,
     report: bool,
-) -> dict[str, Any]:
-    """Returns the results of the run of a config, after the steps that no earlier call has done.
+) -> Run:
+    """Returns the run of a config, after the steps that no earlier call has done.
 
-    If the workdir has the finished run of an equal config with its embedding and encoder, its
-    results are returned; all outputs are written again if `results.json` is missing or is that of
-    another state. If only the embedding or the encoder is missing, it is made again. Otherwise the
-    missing steps are done, and the images are clustered. For the arguments see `run_pipeline`.
+    If the workdir has the finished run of an equal config with its embedding and encoder, it is
+    returned; all outputs are written again if `results.json` is missing or is that of another
+    state. If only the embedding or the encoder is missing, it is made again. Otherwise the missing
+    steps are done, and the images are clustered. For the arguments see `run_pipeline`.
     """
     is_first = jax.process_index() == 0
     hosts.wait_for_all("started")
@@ -120,7 +123,7 @@ def _run(
     needed = {workdirs.IMAGES, workdirs.TRAIN_EMBEDDING}
     needed |= {workdirs.ENCODER} if isinstance(parsed, RunConfig) else set()
     if workdirs.agree(is_same and needed <= buckets.names(workdir), workdir):
-        return {**_finished(parsed, workdir, dataset, report), "config": parsed.values}
+        return _finished(parsed, workdir, dataset, report)
     is_whole = jax.process_count() == 1 and needed <= buckets.names(workdir)
     if difference and is_whole and isinstance(parsed, PhotosConfig):
         return _cluster_again(parsed, workdir, dataset, difference, report)
@@ -140,7 +143,7 @@ def _run(
         inputs = make(guard)
         if not is_first:
             hosts.follow()
-            return {**records.read(workdir).results, "config": parsed.values}
+            return records.read(workdir)
         guard()
         # Who sets the sample has decided how long that takes.
         with hosts.leading(limited=parsed.eval.sample is None):
@@ -148,26 +151,22 @@ def _run(
                 run = page.repaired(records.read(workdir), with_report=report)
                 say(f"{workdir} is finished; the missing files were made again\n")
                 say(summary.run_table(run.results))
-                return {**run.results, "config": parsed.values}
+                return run
             if finished is not None and isinstance(parsed, PhotosConfig):
                 _check_images(records.read(workdir), inputs.dataset)
             return _cluster_and_write(files, inputs, started, report)
 
 
-def _finished(
-    config: AnyConfig, workdir: epath.Path, dataset: Dataset | None, report: bool
-) -> Mapping[str, Any]:
-    """Returns the results of a finished run, whose outputs are written if one is missing."""
+def _finished(config: AnyConfig, workdir: epath.Path, dataset: Dataset | None, report: bool) -> Run:
+    """Returns a finished run, whose outputs are written if one is missing."""
     run = records.read(workdir)
     if dataset is not None:
         _check_images(run, dataset)
     changes = "" if dataset is not None else _changes(config, run)
     say(f"{workdir} is finished{changes}\n")
-    if jax.process_index() == 0 and not page.is_published(run, with_report=report):
-        with workdirs.locked(workdir):  # Another process may have written a state since.
-            page.repaired(records.read(workdir), with_report=report)
+    run = page.ensured(run, with_report=report)
     say(summary.run_table(run.results))
-    return run.results
+    return run
 
 
 def _cluster_again(
@@ -176,8 +175,8 @@ def _cluster_again(
     dataset: Dataset | None,
     difference: str,
     report: bool,
-) -> dict[str, Any]:
-    """Returns the results of a finished run of photos by another section `eval`; reads no photo.
+) -> Run:
+    """Returns the next state of a run of photos by another section `eval`; reads no photo.
 
     Args:
         config: the config that is asked for.
@@ -191,13 +190,18 @@ def _cluster_again(
         before = records.read(workdir)
         if dataset is not None:
             _check_images(before, dataset)
-        asked = update.asked_again(before, config)
+        values = claims.asked_again(before.config, config.values)
+        after = dataclasses.replace(before, config=values)
+        if values["data"]["labels"] is not None and before.names is not None:
+            if values["data"]["labels"] != before.config["data"]["labels"]:
+                after = dataclasses.replace(after, truth=None, label_names=None)  # All are new.
+            after = sources.with_truth(after)
         say(difference)
-        run = update.cluster_again(before, asked, started, with_report=report)
+        run = update.cluster_again(before, after, started, with_report=report)
     if said := changes.lost(before, run):
         say(said)
     say(summary.run_table(run.results))
-    return {**run.results, "config": run.config}
+    return run
 
 
 def _check_images(run: Run, dataset: Dataset) -> None:
@@ -229,12 +233,8 @@ def _difference(config: AnyConfig, finished: Mapping[str, Any], workdir: epath.P
     Raises:
         InputError: the module of `eval.method` cannot be imported.
     """
-    # Labels stay if none are named, see `update.asked_again`.
-    labels = config.data.labels or finished["config"]["data"]["labels"]
-    data = {**finished["config"]["data"], "labels": labels}
-    wanted = {**finished["config"], "data": data}
-    wanted |= {key: config.values[key] for key in claims.AFTER_TRAINING}
-    differing = claims.difference(finished["config"], wanted)
+    stored = finished["config"]
+    differing = claims.difference(stored, claims.asked_again(stored, config.values))
     changed = ""
     if differing:
         undo = f"`cluster-jax update --workdir={shlex.quote(str(workdir))} --undo`"
@@ -299,8 +299,8 @@ def _changes(config: AnyConfig, run: Run) -> str:
 
 def _cluster_and_write(
     files: Files, inputs: Inputs[AnyConfig], started: float, report: bool
-) -> dict[str, Any]:
-    """Clusters the embedding in the workdir, writes all outputs, and returns the results.
+) -> Run:
+    """Clusters the embedding in the workdir, writes all outputs, and returns the run.
 
     Args:
         files: the embeddings in the workdir, none of which is missing.
@@ -327,27 +327,25 @@ def _cluster_and_write(
         before = records.read(workdir)
         old = np.arange(len(before.columns))
         after = dataclasses.replace(before, config=after.config, store=after.store)
-    began = time.perf_counter()
     pictures = inputs.dataset.shown
     # Of an array in memory the pixels are compared, and not thumbnails.
     if isinstance(inputs.config, PhotosConfig) and inputs.dataset.load is not None:
         pictures = photos.of_run(after)
         if inputs.config.data.name != "folder":  # Images of a sequence are there today alone.
             pictures = pictures._replace(load=inputs.dataset.load)
-    after = finish.with_duplicates(before, after, pictures)
-    run, clustering = finish.clustered(before, after, old, "other", stages)
-    run = finish.complete(
-        run,
-        clustering,
-        {name: x[run.rows] for name, x in features[workdirs.TRAIN_EMBEDDING].items()},
+    embedding = features[workdirs.TRAIN_EMBEDDING]
+    if after.shown is not None:
+        embedding = {name: x[after.shown] for name, x in embedding.items()}
+    made = finish.Made(
+        embedding,
         test=finish.probe_test(inputs, features),
         steps=int(files.steps[workdirs.TRAIN_EMBEDDING]),
         log=read_log(workdir),
         stages=stages,
     )
+    run = finish.next_of_images(before, Now(after, old), "other", pictures, made, started)
     if (discovered := novel.discover(inputs, features)) is not None:
         run = novel.with_classes(run, discovered, inputs.dataset)
-    run = finish.with_seconds(run, began - started, time.perf_counter() - began)
     say("writing the report" if report else "writing the clusters")
     most = stores.MOST_PICTURES if processes == 1 else _PICTURES
     stores.complete(workdir, inputs.dataset, most)
@@ -359,7 +357,7 @@ def _cluster_and_write(
     say("")
     for key, path in workdirs.outputs(workdir).items():
         say(f"{key:<12} {path}")
-    return {**run.results, "config": run.config}
+    return run
 
 
 def _stages(files: Files, config: AnyConfig) -> Stages:

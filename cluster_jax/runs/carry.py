@@ -44,7 +44,7 @@ def carried(
     said: Mapping[str, Any],
     later: Collection[tuple[Run, Mapping[str, Any]]] = (),
 ) -> Run:
-    """Returns a later state of a run with the corrections of an earlier one applied.
+    """Returns a state of a run with the corrections of the page of this or an earlier one applied.
 
     They are carried by content: a cluster is the same one if more than half of its rows are the
     same, where rows count that the corrections themselves move. So a file may be applied again, and
@@ -56,7 +56,7 @@ def carried(
 
     Args:
         shown: the state that the corrections are about.
-        run: a later state of the same run.
+        run: this state, or a later one of the same run.
         said: the corrections, see `corrections`.
         later: corrections of pages after that of `shown` that have been applied, each after the
             state of its page.
@@ -223,7 +223,7 @@ def _check_no_other_is_kept(case: _Case, rows: Iterable[int]) -> None:
         rows: rows of `case.shown` that they pick.
     """
     shown, run, now, _ = case
-    groups = duplicates.groups_of(run.duplicates, len(run.columns))
+    groups = duplicates.groups_of(run.copies, len(run.columns))
     is_since = run.columns["kept"].copy()
     is_since[now[shown.columns["kept"] & (now >= 0)]] = False
     for i in (int(now[row]) for row in rows if now[row] >= 0):

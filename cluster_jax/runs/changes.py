@@ -106,11 +106,14 @@ def matched(before: Run, run: Run) -> NDArray:
     It is the row with the same features or, for photos and rows with ids, else the same name: a
     photo that was turned or replaced, or a row with another vector.
     """
-    places = {row: place for place, row in enumerate(before.columns["row"].tolist())}
-    was = np.array([places.pop(row, -1) for row in run.columns["row"].tolist()], np.int64)
-    if run.names is not None:
+    was = np.full(len(run.columns), -1)
+    rows, earlier_rows = run.columns["row"], before.columns["row"]
+    _, places, earlier_places = np.intersect1d(rows, earlier_rows, True, return_indices=True)
+    was[places] = earlier_places
+    if run.names is not None and (was < 0).any():
         earlier, now = paths(before), paths(run)
-        left = {earlier[place]: place for place in places.values()}
+        gone = np.setdiff1d(np.arange(len(earlier)), earlier_places).tolist()
+        left = {earlier[place]: place for place in gone}
         for i in np.flatnonzero(was < 0).tolist():
             was[i] = left.pop(now[i], -1)
     return was
@@ -142,6 +145,11 @@ def paths(run: Run) -> tuple[Any, ...]:
         return run.names
     root = image_files.root(str(run.config["data"]["dir"]))
     return tuple(os.path.abspath(os.path.join(root, name)) for name in run.names)
+
+
+def ended(before: Run, run: Run, *, refit: bool) -> Ended:
+    """Returns what a command prints at the end of an update, see `words` and `values`."""
+    return words(before, run, refit=refit), values(run, refit=refit)
 
 
 def values(run: Run, *, refit: bool) -> dict[str, Any]:

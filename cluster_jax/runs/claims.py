@@ -78,6 +78,18 @@ def training_part(config: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
+def asked_again(stored: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the config of a finished run with what may change after its embedding.
+
+    Args:
+        stored: the config of the run.
+        asked: the config that a user gives now; labels stay if it names none.
+    """
+    labels = asked["data"]["labels"] or stored["data"]["labels"]
+    changed = {key: asked[key] for key in AFTER_TRAINING}
+    return {**stored, "data": {**stored["data"], "labels": labels}, **changed}
+
+
 def made_from(values: Mapping[str, Any], images: Mapping[str, Any]) -> str:
     """Returns the SHA-256 of all that embeddings depend on, except the number of steps.
 

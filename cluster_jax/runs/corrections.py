@@ -185,22 +185,19 @@ def applied(run: Run, said: Decisions) -> Run:
     labels[list(said.wrong)] = NO_CLUSTER
     columns["label"] = labels
     columns["decided"][decided] = True
-    repeated = run.duplicates
-    if repeated is not None and said.keep:
-        repeated = duplicates.with_picked(repeated, said.keep)
-        columns["kept"][repeated.images[~repeated.keep]] = False
-        columns["kept"][np.intersect1d(said.keep, repeated.images[repeated.keep])] = True
-    held = run.held.union(names, receiver.values(), number.values(), said.whole)
+    groups = duplicates.groups_of(run.copies, len(columns))
+    for row in (row for row in said.keep if groups[row] >= 0):
+        columns["kept"][groups == groups[row]] = False  # Of copies one is kept.
+        columns["kept"][row] = True
+    shaped = run.shaped.union(receiver.values(), number.values(), divided - {NO_CLUSTER})
     return dataclasses.replace(
         run,
         columns=columns,
         gone=gone,
         named=named,
-        held=held.union(divided - {NO_CLUSTER}),
+        shaped=shaped,
         whole=run.whole.union(said.whole),
         next_label=run.next_label + len(said.new),
-        is_corrected=run.is_corrected or bool(receiver or decided),
-        duplicates=repeated,
     )
 
 
@@ -239,7 +236,8 @@ def summary(before: Run, after: Run) -> str:
         return said
     earlier = {
         "decided": int(after.columns["decided"].sum()),
-        "merged or made": len(after.held - after.named.keys()),
+        "merged or made": len(after.shaped - after.named.keys()),
+        "said to be one kind": len(after.whole),
         "named": len(after.named),
     }
     if said := _counted(earlier):

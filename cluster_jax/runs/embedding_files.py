@@ -79,7 +79,7 @@ def begin(files: Files, inputs: Inputs[AnyConfig], encoder: Mapping[str, Any]) -
     Args:
         files: the embeddings in the workdir, which exists.
         inputs: the config and the images of the run.
-        encoder: what `images.json` says of the encoder of photos, see `photos._describe`; {} where
+        encoder: what `images.json` says of the encoder of photos, see `photos._write`; {} where
             it is recorded already, and for a training.
     """
     if jax.process_index() != 0:

@@ -2,8 +2,9 @@
 
 import dataclasses
 import statistics
+import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -27,7 +28,7 @@ from cluster_jax.report import duplicates
 from cluster_jax.runs import measured, novel, provenance
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.embedding_files import Embeddings
-from cluster_jax.runs.next_state import Numbers, Step, find, next_state, with_rows
+from cluster_jax.runs.next_state import Now, Numbers, find, next_state, with_rows
 from cluster_jax.runs.run import Run
 from cluster_jax.training import watch
 from cluster_jax.training.build import Inputs
@@ -89,7 +90,61 @@ def first(
     return before, after
 
 
-def with_duplicates(before: Run, after: Run, images: Dataset | None) -> Run:
+class Made(NamedTuple):
+    """What the network of a run has made beside the features in its store.
+
+    Attributes:
+        embedding: `{"backbone": [m, d], ...}`, of the images that are clustered.
+        test: features `[t, d]` and classes `[t]` of test images for the linear probe, or None.
+        steps: number of training steps; 0: nothing was trained.
+        log: lines of the log of the training; empty: there are no speed and no warnings in it.
+        stages: where an interrupted evaluation has kept its results.
+    """
+
+    embedding: Mapping[str, NDArray]
+    test: tuple[NDArray, NDArray] | None = None
+    steps: int = 0
+    log: Sequence[dict] = ()
+    stages: Stages = NOWHERE
+
+
+def next_of_images(
+    before: Run,
+    now: Now,
+    numbers: Numbers,
+    images: Dataset | None,
+    made: Made,
+    started: float,
+) -> Run:
+    """Returns the next state of a run of images with its results, but for those of novel classes.
+
+    Images are read only to compare the whole pictures of those that are nearly the same.
+
+    Args:
+        before: the state before, perhaps an empty one.
+        now: the images of now.
+        numbers: how the clusters get their numbers.
+        images: their pictures; None: the run is of features that have none.
+        made: what the network has made of them.
+        started: what `time.perf_counter` returned before the training or the embedding.
+
+    Raises:
+        InputError: a user-defined clusterer did not return a cluster for each row.
+    """
+    began = time.perf_counter()
+    now = now._replace(after=_with_duplicates(before, now.after, images))
+    unit = now.after.features
+    if now.after.method == "tree":
+        clustering = find(now.after, unit, numbers)
+    else:
+        clustering = _clustering(unit, parse_config(now.after.config), made.stages)
+    run = next_state(before, now, unit, numbers, clustering)
+    run = _complete(run, clustering, made)
+    seconds = {"train_and_embed": began - started, "cluster": time.perf_counter() - began}
+    return dataclasses.replace(run, results={**run.results, "seconds": seconds})
+
+
+def _with_duplicates(before: Run, after: Run, images: Dataset | None) -> Run:
     """Returns a run with the duplicates among its images.
 
     Those of the same images without files stay: only a first run has more of these than thumbnails.
@@ -107,37 +162,9 @@ def with_duplicates(before: Run, after: Run, images: Dataset | None) -> Run:
         return after
     say("looking for duplicates")
     groups = np.full(max(rows.max(initial=-1), now.max(initial=-1)) + 1, -1)
-    groups[rows] = duplicates.groups_of(before.duplicates, len(rows))
+    groups[rows] = duplicates.groups_of(before.copies, len(rows))
     found = duplicates.find(images, after.all_features, groups[now])
-    return dataclasses.replace(after, duplicates=found)
-
-
-def clustered(
-    before: Run, after: Run, old: NDArray, numbers: Numbers = "kept", stages: Stages = NOWHERE
-) -> tuple[Run, Clustering]:
-    """Returns the next state of a run of images, and the clusters that were found in them.
-
-    Args:
-        before: the state before, perhaps an empty one.
-        after: see `next_state`, like `old`; with its duplicates, see `with_duplicates`.
-        old: int `[l]`.
-        numbers: see `next_state.Step`.
-        stages: where an interrupted evaluation has kept clusters.
-
-    Raises:
-        InputError: a user-defined clusterer did not return a cluster for each row.
-    """
-    originals = None
-    if after.duplicates is not None and after.facts is not None and after.shown is None:
-        # The features of a smaller copy are often too far from its original's to tell it by them.
-        originals = duplicates.originals(after.duplicates, len(after.columns))
-    unit = after.features
-    step = Step(numbers, originals)
-    if after.method == "tree":
-        clustering = find(after, unit, step)
-    else:
-        clustering = _clustering(unit, parse_config(after.config), stages)
-    return next_state(before, after, old, unit, step, clustering), clustering
+    return dataclasses.replace(after, copies=found)
 
 
 def _clustering(unit: NDArray, config: AnyConfig, stages: Stages) -> Clustering:
@@ -155,26 +182,13 @@ def _clustering(unit: NDArray, config: AnyConfig, stages: Stages) -> Clustering:
     return clusters.from_arrays(stages.arrays("clusters", lambda: clusters.to_arrays(found())))
 
 
-def complete(
-    run: Run,
-    clustering: Clustering,
-    embedding: Mapping[str, NDArray],
-    *,
-    test: tuple[NDArray, NDArray] | None = None,
-    steps: int = 0,
-    log: Sequence[dict] = (),
-    stages: Stages = NOWHERE,
-) -> Run:
+def _complete(run: Run, clustering: Clustering, made: Made) -> Run:
     """Returns a run with its results, but for the times, and clusters of k-means; writes nothing.
 
     Args:
         run: a run with its clusters; its results are replaced.
         clustering: the clusters that were found, of which those of the run were made.
-        embedding: `{"backbone": [m, d], ...}`, of the images that were clustered.
-        test: features `[t, d]` and classes `[t]` of test images for the linear probe, or None.
-        steps: number of training steps; 0: nothing was trained.
-        log: lines of the log of the training; empty: there are no speed and no warnings in it.
-        stages: where an interrupted evaluation has kept its results.
+        made: what the network has made of its images.
     """
     config = parse_config(run.config)
     section = novel.with_n_classes(config, run)
@@ -184,20 +198,15 @@ def complete(
         truth = None  # Some are unknown; `measured` takes the others.
     shown = clustering._replace(cluster_labels=labels, metrics=measured.scores(run))
     evaluation = evaluate.evaluate(
-        embedding, shown, truth, section, seed=config.seed, test=test, stages=stages
+        made.embedding, shown, truth, section, seed=config.seed, test=made.test, stages=made.stages
     )
-    suggested = suggested_names(run, embedding["backbone"], labels)
+    suggested = suggested_names(run, made.embedding["backbone"], labels)
     # A cluster keeps its suggestions: with each new photo, others would come first.
     suggested = {key: run.suggested.get(key, words) for key, words in suggested.items()}
-    repeated = run.duplicates
-    if repeated is not None:  # What a person keeps of its copies stays.
-        kept = np.flatnonzero(run.columns["kept"]).tolist()
-        repeated = duplicates.with_picked(repeated, kept)
     run = dataclasses.replace(
         run,
         suggested=suggested,
         kmeans_labels=evaluation.kmeans_labels,
-        duplicates=repeated,
         source={
             **run.source,
             "clustered": len(run.rows),
@@ -206,23 +215,17 @@ def complete(
         },
     )
     results = {
-        "provenance": provenance.describe(run, section, steps),
+        "provenance": provenance.describe(run, section, made.steps),
         "metrics": {
             **evaluation.metrics,
-            "gradient_share": _last(log, "gradient_share"),
+            "gradient_share": _last(made.log, "gradient_share"),
             "discovery": None,
         },
         "suggested_names": suggested or None,
-        "watch": [finding._asdict() for finding in watch.findings(log, steps)],
-        "images_per_second": _speed(log),
+        "watch": [finding._asdict() for finding in watch.findings(made.log, made.steps)],
+        "images_per_second": _speed(made.log),
     }
     return measured.measured(dataclasses.replace(run, results=results))
-
-
-def with_seconds(run: Run, made: float, clustered: float) -> Run:
-    """Returns a run whose results have seconds: of training and embedding, and of clustering."""
-    seconds = {"train_and_embed": made, "cluster": clustered}
-    return dataclasses.replace(run, results={**run.results, "seconds": seconds})
 
 
 def with_map(run: Run) -> Run:

@@ -11,36 +11,18 @@ from numpy.typing import NDArray
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import decode
-from cluster_jax.runs.next_state import with_rows
+from cluster_jax.runs.next_state import Now, with_rows
 from cluster_jax.runs.run import Run
-
-
-class Now(NamedTuple):
-    """The n photos or rows of the next state of a run.
-
-    Attributes:
-        after: the run with them, see `next_state.next_state`, like `old`; its store has all
-            features.
-        old: int `[l]`, ascending.
-        made: float `[c, d]`, those of these features that are not on disk yet.
-        changed: bool `[n]`, old rows of embeddings with another vector; None: there are none.
-        order: int `[n]`, the row of `after` that comes first in the tables, and so on; None: its
-            own order.
-    """
-
-    after: Run
-    old: NDArray
-    made: NDArray
-    changed: NDArray | None = None
-    order: NDArray | None = None
 
 
 class Comparison(NamedTuple):
     """The m photos or rows that exist now, compared with the n rows of a run.
 
     Attributes:
-        run: the run; rows of `Run.gone` that are there again are its last ones. Its names are, of
-            photos, absolute paths; of photos of `Run.gone` they are unknown, "".
+        run: the run; rows of `Run.gone` that are there again are its last ones. Rows that are there
+            have the names and facts of now: the same photo may be in another file, in which a
+            program has written a title. The names of photos are absolute paths; of photos of
+            `Run.gone` that are away they are unknown, "".
         known: int64 `[n]`, for each row of `run` its index among the m present ones, -1 if it is
             gone.
         changed: bool `[n]`, rows of `run` that are there with another vector, or turned by a tag.
@@ -55,18 +37,6 @@ class Comparison(NamedTuple):
     new: NDArray
     names: tuple[str, ...] | None
     facts: NDArray
-
-    @property
-    def _facts_now(self) -> NDArray:
-        """Facts about the rows of `run`, `[n]`: of the present ones those of now.
-
-        The same photo may be in another file, in which a program has written a title.
-        """
-        assert self.run.facts is not None
-        facts = self.run.facts.copy()
-        is_there = self.known >= 0
-        facts[is_there] = self.facts[self.known[is_there]]
-        return facts
 
     @property
     def to_embed(self) -> NDArray:
@@ -89,12 +59,10 @@ class Comparison(NamedTuple):
         run = self.run
         old = np.flatnonzero(is_kept)
         assert run.store is not None
+        assert run.facts is not None
         names = None
-        if run.names is not None:
-            assert self.names is not None
-            places = zip(old.tolist(), self.known[old].tolist(), strict=True)
-            known = (run.names[row] if i < 0 else self.names[i] for row, i in places)
-            names = (*known, *(self.names[i] for i in self.new.tolist()))
+        if run.names is not None and self.names is not None:
+            names = (*_at(run.names, old), *_at(self.names, self.new))
         columns = run.columns.copy()
         n_changed = int(self.changed.sum())
         columns["row"][self.changed] = len(run.store) + np.arange(n_changed)
@@ -103,13 +71,13 @@ class Comparison(NamedTuple):
             store=np.concatenate([run.store, made]) if len(made) else run.store,
             names=names,
             columns=columns[old],
-            facts=np.concatenate([self._facts_now[old], self.facts[self.new]]),
+            facts=np.concatenate([run.facts[old], self.facts[self.new]]),
             truth=None if run.truth is None else _labels(run.truth[old], len(self.new)),
         )
         after = with_rows(after, len(self.new), len(run.store) + n_changed)
         changed = np.zeros(len(after.columns), bool)
         changed[: len(old)] = self.changed[old]
-        return Now(after, old, made, changed)
+        return Now(after, old, changed)
 
 
 def compare(run: Run, names: Sequence[str] | None, facts: NDArray) -> Comparison:
@@ -131,9 +99,15 @@ def compare(run: Run, names: Sequence[str] | None, facts: NDArray) -> Comparison
     known = np.concatenate([known[:n], known[n + back]])
     run = _with_gone(run, back)
     assert run.facts is not None
-    changed = known >= 0
-    digests = facts["digest"][known[changed]]
-    changed[changed] = (run.facts["digest"][changed] != digests).any(axis=1)
+    is_there = known >= 0
+    facts_now = run.facts.copy()
+    facts_now[is_there] = facts[known[is_there]]
+    changed = (run.facts["digest"] != facts_now["digest"]).any(axis=1)
+    names_now = run.names
+    if run.names is not None and names is not None:
+        pairs = zip(run.names, known.tolist(), strict=True)
+        names_now = tuple(name if i < 0 else names[i] for name, i in pairs)
+    run = dataclasses.replace(run, names=names_now, facts=facts_now)
     return Comparison(run, known, changed, np.setdiff1d(np.arange(len(facts)), known), names, facts)
 
 
@@ -146,7 +120,7 @@ def _with_gone(run: Run, back: NDArray) -> Run:
     left = np.setdiff1d(np.arange(len(run.gone)), back)
     names = run.names
     if names is not None:
-        names = (*names, *(run.gone_names[i] for i in back.tolist()))
+        names = (*names, *_at(run.gone_names, back))
     return dataclasses.replace(
         run,
         columns=np.concatenate([run.columns, run.gone[back]]),
@@ -155,7 +129,7 @@ def _with_gone(run: Run, back: NDArray) -> Run:
         truth=None if run.truth is None else _labels(run.truth, len(back)),
         gone=run.gone[left],
         gone_facts=run.gone_facts[left],
-        gone_names=tuple(run.gone_names[i] for i in left.tolist()),
+        gone_names=_at(run.gone_names, left),
     )
 
 
@@ -178,8 +152,12 @@ def _with_departed(run: Run, kept: NDArray) -> Run:
         run,
         gone=np.concatenate([run.gone, columns[rows]]),
         gone_facts=np.concatenate([run.gone_facts, run.facts[rows]]),
-        gone_names=(*run.gone_names, *(ids[row] for row in rows.tolist())),
+        gone_names=(*run.gone_names, *_at(ids, rows)),
     )
+
+
+def _at(names: Sequence[str], rows: NDArray) -> tuple[str, ...]:
+    return tuple(names[row] for row in rows.tolist())
 
 
 def _labels(truth: NDArray, count: int) -> NDArray:

@@ -39,30 +39,26 @@ def described(run: Run, x: NDArray | None = None) -> Run:
         x: float `[m, d]`, the rows that are described, where the run does not store them. None
             without them: distances are those of their micro-clusters then.
     """
-    rows = run.rows
     run = dataclasses.replace(
         run,
         distances=_distances(run, x),
-        outliers=_are_outliers(run)[rows],
+        outliers=_are_outliers(run)[run.rows],
         linkage=_linkage(run),
     )
     placer = run.placer
     if not isinstance(placer, ByTree):
         return dataclasses.replace(
-            run, shares=None, probabilities=None, second_labels=None, second_probabilities=None
+            run, probabilities=None, second_labels=None, second_probabilities=None
         )
     placed = run.rows_of_placer
     ids, _, _, around = placer.groups(run.labels[placed])
     sure = membership.of_known_rows(ids, run.labels[placed], around[placer.leaves])
     is_decided = run.columns["decided"][placed]
-    described = np.searchsorted(placed, rows)
-    probabilities = np.where(is_decided, 1.0, sure.probabilities)
     return dataclasses.replace(
         run,
-        shares=None if run.store is not None else probabilities,
-        probabilities=probabilities[described],
-        second_labels=np.where(is_decided, NO_CLUSTER, sure.second_labels)[described],
-        second_probabilities=np.where(is_decided, 0.0, sure.second_probabilities)[described],
+        probabilities=np.where(is_decided, 1.0, sure.probabilities),
+        second_labels=np.where(is_decided, NO_CLUSTER, sure.second_labels),
+        second_probabilities=np.where(is_decided, 0.0, sure.second_probabilities),
     )
 
 
@@ -204,15 +200,13 @@ def measured(run: Run, x: NDArray | None = None) -> Run:
     Results that do not depend on the clusters stay. For the arguments see `scores`.
     """
     results = dict(run.results)
-    metrics = dict(results["metrics"])
+    metrics, provenance = dict(results["metrics"]), dict(results["provenance"])
     if run.known_classes is None:
         metrics[run.method] = scores(run, x)
-    elif run.is_corrected:
-        metrics["discovery"] = _discovery(run, metrics["discovery"])
-    provenance = dict(results["provenance"])
-    if run.known_classes is None:
         origins = provenance.get("number_of_clusters", {})
         provenance["number_of_clusters"] = {**origins, run.method: run.origin}
+    else:
+        metrics["discovery"] = _discovery(run, metrics["discovery"])
     results |= {"metrics": metrics, "provenance": provenance}
     if run.is_of_images:
         results["doubtful_images"] = count_doubtful(run)
@@ -222,7 +216,7 @@ def measured(run: Run, x: NDArray | None = None) -> Run:
 
 
 def _discovery(run: Run, metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the metrics of novel class discovery after a person has corrected the classes.
+    """Returns the metrics of novel class discovery for the classes that are shown.
 
     The accuracy on all classes is that of `discovery.scores.discover`: the share of images that are
     right, of the known classes by the classifier, of the novel ones by their clusters.
@@ -240,8 +234,9 @@ def _discovery(run: Run, metrics: Mapping[str, Any]) -> dict[str, Any]:
 
 def count_doubtful(run: Run) -> int | None:
     """Returns the number of doubtful images, see `report.doubtful`; None without probabilities."""
-    if run.membership is None:
+    membership = run.membership(run.rows)
+    if membership is None:
         return None
     is_copy = duplicates.are_copies(run.duplicates, run.rows)
     is_decided = run.columns["decided"][run.rows]
-    return int(report.is_doubtful(run.membership, is_copy, is_decided).sum())
+    return int(report.is_doubtful(membership, is_copy, is_decided).sum())

@@ -26,28 +26,31 @@ from cluster_jax.evaluation.options import CLUSTERINGS
 from cluster_jax.runs import measured
 from cluster_jax.runs.run import COLUMNS, Run
 
+# How the clusters of a state get their numbers. "kept": rows keep their clusters, see
+# `clustering.stable_ids`. "refit": all rows get the clusters that are found, which have the numbers
+# of those of which they are the same, and only rows stay that a person has decided about or whose
+# cluster is in `Run.held`. "other": as "refit", but such a row stays only if its cluster does, so
+# that there are as many clusters as are asked for.
 Numbers = Literal["kept", "refit", "other"]
 
 
-class Step(NamedTuple):
-    """How the clusters of a state get their numbers.
+class Now(NamedTuple):
+    """The n photos or rows of the next state of a run.
 
     Attributes:
-        numbers: "kept": rows keep their clusters, see `clustering.stable_ids`; "refit": all rows
-            get the clusters that are found, which have the numbers of those of which they are the
-            same, and only rows stay that a person has decided about or whose cluster a person has
-            named, merged or made; "other": as "refit", but such a row stays only if its cluster
-            does, so that there are as many clusters as are asked for.
-        originals: int `[m]`, the row that each row is a known copy of, or itself; None: there are
-            no known copies.
-        changed: bool `[n]`, old rows whose features are new; None: there are none.
-        progress: called with one line of text at each step.
+        after: the state before with these rows: first old ones with their clusters, then new ones.
+            Its store has all features, of which the last ones may not be on disk yet.
+        old: int `[l]`, ascending, which rows of the state before the old ones are; an index from
+            the size of that state on is that of a row that had left and has returned.
+        changed: bool `[n]`, old rows of embeddings with another vector; None: there are none.
+        order: int `[n]`, the row of `after` that comes first in the tables, and so on; None: its
+            own order.
     """
 
-    numbers: Numbers = "kept"
-    originals: NDArray | None = None
+    after: Run
+    old: NDArray
     changed: NDArray | None = None
-    progress: Callable[[str], None] = lambda text: None
+    order: NDArray | None = None
 
 
 def with_rows(run: Run, count: int, first: int = 0) -> Run:
@@ -61,33 +64,29 @@ def with_rows(run: Run, count: int, first: int = 0) -> Run:
     return dataclasses.replace(run, columns=np.concatenate([run.columns, added]))
 
 
-def find(after: Run, x: Rows, step: Step) -> Clustering:
+def find(
+    after: Run, x: Rows, numbers: Numbers, progress: Callable[[str], None] = lambda text: None
+) -> Clustering:
     """Returns the clusters of the rows that are there now, as the run asks for them.
 
     If rows have left, and fewer different ones are there than clusters were asked for, so many are
     found.
 
     Args:
-        after: see `next_state`, like `x`.
-        x: features `[m, d]`.
-        step: the known copies, and how the clusters get their numbers.
+        after: see `Now`.
+        x: features `[m, d]`, see `next_state`.
+        numbers: how the clusters get their numbers.
+        progress: called with one line of text at each step.
     """
     options = after.options
-    if options.n_clusters is not None and after.updates >= 0 and step.numbers != "other":
+    if options.n_clusters is not None and after.updates >= 0 and numbers != "other":
         n_distinct = len(np.unique(np.asarray(x), axis=0))
         options = dataclasses.replace(options, n_clusters=min(options.n_clusters, n_distinct))
-    return clusters.find(
-        x,
-        options,
-        seed=after.config["seed"],
-        originals=step.originals,
-        progress=step.progress,
-    )
+    seed, originals = after.config["seed"], after.originals
+    return clusters.find(x, options, seed=seed, originals=originals, progress=progress)
 
 
-def next_state(
-    before: Run, after: Run, old: NDArray, x: Rows, step: Step, clustering: Clustering
-) -> Run:
+def next_state(before: Run, now: Now, x: Rows, numbers: Numbers, clustering: Clustering) -> Run:
     """Returns the state of the rows that are there now.
 
     Clusters, their numbers, and everything that follows from them are new; results and the map are
@@ -95,37 +94,39 @@ def next_state(
 
     Args:
         before: the state before, perhaps an empty one. A number is never used for two clusters.
-        after: `before` with the n rows of now: first old ones with their clusters, then new ones.
-        old: int `[l]`, ascending, which rows of `before` the old ones are; an index from the size
-            of `before` on is that of a row that had left and has returned.
-        x: features `[m, d]` of the rows that are clustered: all n, or `after.shown` of a training
-            with known classes. Of rows that are read in blocks `after.shown` is only described.
-        step: how the clusters get their numbers.
+        now: the n rows of now.
+        x: features `[m, d]` of the rows that are clustered: all n, or `Run.shown` of a training
+            with known classes. Of rows that are read in blocks `Run.shown` is only described.
+        numbers: how the clusters get their numbers.
         clustering: the clusters of the m rows, see `find`.
     """
+    after = now.after
     found = clustering.cluster_labels
     is_whole = len(found) == len(after.columns)
     rows = np.arange(len(found)) if is_whole else after.rows
-    state, held, decided = _numbered(after, rows, len(old), x, clustering, step)
+    state = _numbered(now, rows, x, numbers, clustering)
     columns = after.columns.copy()
     columns["label"] = NO_CLUSTER
     columns["label"][rows] = state.ids
     columns["apart"][rows] = state.apart
-    columns["decided"] = decided
-    if step.numbers != "other" or not len(old):
+    columns["decided"] &= columns["label"] == after.labels
+    shaped, whole = after.shaped, after.whole
+    if numbers != "other" or not len(now.old):
         columns["earlier"] = columns["label"]
-    columns["found"] = np.where(decided, columns["found"], columns["label"])
+    else:  # What a person has said of a cluster ends with it.
+        shaped, whole = (said.intersection(state.ids.tolist()) for said in (shaped, whole))
+    columns["found"] = np.where(columns["decided"], columns["found"], columns["label"])
     born = {event.id for event in state.events if event.kind == stable_ids.EMERGED}
     had = before.labels
-    stayed = had[old[old < len(had)]]
+    stayed = had[now.old[now.old < len(had)]]
     is_in_blocks = isinstance(x, Shards)
     described = x[after.rows] if is_in_blocks else np.asarray(x)
     points = described if is_in_blocks and clustering.tree is None else clustering.points
     after = dataclasses.replace(
         after,
         columns=columns,
-        held=held,
-        whole=after.whole & held,
+        shaped=shaped,
+        whole=whole,
         next_label=state.next_id,
         updates=state.updates,
         events=stable_ids.events(stayed, columns["label"], born, had=had) if len(had) else (),
@@ -170,23 +171,15 @@ def placer_of(clustering: Clustering, ids: NDArray, x: NDArray, run: Run) -> Pla
 
 
 def _numbered(
-    after: Run, rows: NDArray, n_old: int, x: Rows, clustering: Clustering, step: Step
-) -> tuple[stable_ids.State, frozenset[int], NDArray]:
-    """Returns the clusters of rows with their numbers, `Run.held`, and "decided" of all rows.
-
-    Args:
-        after: see `next_state`.
-        rows: int `[m]`, ascending, the rows that were clustered.
-        n_old: number of rows of `after` that are old.
-        x: see `next_state`.
-        clustering: the clusters of the m rows.
-        step: see `next_state`.
-    """
+    now: Now, rows: NDArray, x: Rows, numbers: Numbers, clustering: Clustering
+) -> stable_ids.State:
+    """Returns the clusters of rows int `[m]`, ascending, with their numbers, see `next_state`."""
+    after, n_old = now.after, len(now.old)
     found = clustering.cluster_labels
     decided = after.columns["decided"]
     if not n_old:
-        return _first(after, found), after.held, decided
-    labels, follows = _with_copies(after, rows, n_old, step.originals)
+        return _first(after, found)
+    labels, follows = _with_copies(after, rows, n_old)
     known = stable_ids.State(
         labels[rows],
         after.columns["since"][rows],
@@ -195,11 +188,11 @@ def _numbered(
         after.updates,
     )
     is_fixed = (decided | follows | np.isin(labels, list(after.held)))[rows]
-    if step.numbers == "refit":
-        return stable_ids.refit(known, found, is_fixed), after.held, decided
-    if step.numbers == "kept" and clustering.tree is not None:
+    if numbers == "refit":
+        return stable_ids.refit(known, found, is_fixed)
+    if numbers == "kept" and clustering.tree is not None:
         n_known = int(np.searchsorted(rows, n_old))
-        return _kept(known, n_known, x, clustering.tree, is_fixed, step), after.held, decided
+        return _kept(known, n_known, x, clustering.tree, is_fixed, after.originals, now.changed)
     return _other(after, rows, stable_ids.refit(known, found), labels, decided | follows)
 
 
@@ -215,13 +208,13 @@ def _first(after: Run, found: NDArray) -> stable_ids.State:
 
 def _other(
     after: Run, rows: NDArray, state: stable_ids.State, labels: NDArray, is_decided: NDArray
-) -> tuple[stable_ids.State, frozenset[int], NDArray]:
+) -> stable_ids.State:
     """Returns what `_numbered` does for another number of clusters.
 
     A cluster that was there before the number was changed gets its number back.
 
     Args:
-        after: see `next_state`.
+        after: see `Now`.
         rows: int `[m]`, ascending, the rows that were clustered.
         state: the clusters that are found in them, by the numbers of those that are the same.
         labels: int `[n]`, the clusters of all rows before.
@@ -231,24 +224,19 @@ def _other(
     ids = _returned(state.ids, earlier, after.next_label)
     alive = np.unique(ids).tolist()
     stays = is_decided & ((labels == NO_CLUSTER) | np.isin(labels, alive))
-    held = after.held.union(after.named).intersection(alive)
-    ids = np.where(stays[rows], labels[rows], ids)
-    return state._replace(ids=ids), held, after.columns["decided"] & stays
+    return state._replace(ids=np.where(stays[rows], labels[rows], ids))
 
 
-def _with_copies(
-    after: Run, rows: NDArray, n_old: int, originals: NDArray | None
-) -> tuple[NDArray, NDArray]:
+def _with_copies(after: Run, rows: NDArray, n_old: int) -> tuple[NDArray, NDArray]:
     """Returns the clusters of all rows before the fit, and which of them follow a decided copy.
 
     A new copy of a row that a person has decided gets the cluster of that row, or none, as in
     `place.place`. An old copy follows it as long as both are in one cluster.
 
     Args:
-        after: see `next_state`.
+        after: see `Now`.
         rows: int `[m]`, ascending, the rows that were clustered.
         n_old: number of rows of `after` that are old; new ones have the cluster `stable_ids.NEW`.
-        originals: see `Step`.
 
     Returns:
         int64 `[n]` and bool `[n]`.
@@ -256,6 +244,7 @@ def _with_copies(
     labels = after.labels.copy()
     labels[n_old:] = stable_ids.NEW
     follows = np.zeros(len(labels), bool)
+    originals = after.originals
     if originals is None:
         return labels, follows
     decided = after.columns["decided"]
@@ -297,7 +286,8 @@ def _kept(
     x: Rows,
     tree: TreeFit,
     is_fixed: NDArray,
-    step: Step,
+    originals: NDArray | None,
+    changed: NDArray | None,
 ) -> stable_ids.State:
     """Returns the state in which rows keep their clusters, see `tree_fit.numbered`.
 
@@ -311,10 +301,11 @@ def _kept(
         x: features `[m, d]`, first those of the old rows.
         tree: the fit of these rows.
         is_fixed: bool `[m]`, rows that keep their cluster.
-        step: see `next_state`.
+        originals: see `Run.originals`.
+        changed: see `Now`.
     """
     m = len(known.ids)
-    distinct, head = _representatives(step.originals, is_fixed | (np.arange(m) >= n_old))
+    distinct, head = _representatives(originals, is_fixed | (np.arange(m) >= n_old))
     is_whole = len(distinct) == m
     n_known = int(np.searchsorted(distinct, n_old))
     rows = x if is_whole else np.asarray(x[distinct])
@@ -325,8 +316,8 @@ def _kept(
     else:
         state = tree_fit.numbered(living, rows, own, is_fixed[distinct[:n_known]])
     ids = np.where(is_fixed, known.ids, state.ids[head])
-    if step.changed is not None and step.changed.any():
-        ids = _moved(known.ids, ids, tree.labels, step.changed & ~is_fixed)
+    if changed is not None and changed.any():
+        ids = _moved(known.ids, ids, tree.labels, changed & ~is_fixed)
     return state._replace(
         ids=ids, since=known.since, apart=state.apart[head], updates=known.updates + 1
     )

@@ -16,7 +16,7 @@ from etils import epath
 from numpy.typing import NDArray
 
 from cluster_jax.clustering.base import NO_CLUSTER
-from cluster_jax.core import buckets, io
+from cluster_jax.core import buckets, devices, io
 from cluster_jax.core.arrays import blocks
 from cluster_jax.core.names import counted
 from cluster_jax.data import folder as image_files
@@ -24,6 +24,7 @@ from cluster_jax.report import assignments, duplicates, report
 from cluster_jax.report.changes import N_SHOWN
 from cluster_jax.report.report_data import Changes, Gone, ReportData
 from cluster_jax.runs import changes, finish, start
+from cluster_jax.runs import run as records
 from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.run import Run
@@ -110,6 +111,14 @@ def is_published(run: Run, *, with_report: bool) -> bool:
         return False
 
 
+def ensured(run: Run, *, with_report: bool) -> Run:
+    """Returns the newest state of a run after `repaired`, which the first process alone does."""
+    if not devices.is_first() or is_published(run, with_report=with_report):
+        return run
+    with workdirs.locked(run.workdir):  # Another process may have written a state since.
+        return repaired(records.read(run.workdir), with_report=with_report)
+
+
 def repaired(run: Run, *, with_report: bool) -> Run:
     """Writes the outputs of a run again unless `is_published`; returns the run.
 
@@ -163,8 +172,8 @@ def _columns(run: Run) -> dict[str, assignments.Column]:
         columns["found"] = run.columns["found"]
         columns["decided"] = run.columns["decided"]
     columns |= {title: _spread(run, cells) for title, cells in _described_columns(run).items()}
-    if run.shares is not None:
-        columns["probability"] = run.shares
+    if run.probabilities is not None:
+        columns["probability"] = run.probabilities
     if run.facts is not None and run.is_of_images:
         columns["taken"] = run.facts["taken"].astype(str)
         columns |= {title: run.facts[title] for title in ("width", "height", "bytes")}
@@ -183,7 +192,7 @@ def _described_columns(run: Run) -> dict[str, assignments.Column]:
     if run.points is not None and run.points.shape[1] <= 3:
         axes = zip("xyz", run.points.T, strict=False)
         columns |= {f"map_{axis}": values for axis, values in axes}
-    columns |= assignments.sure_columns(run.membership)
+    columns |= assignments.sure_columns(run.membership(run.rows))
     columns["kmeans_cluster"] = run.kmeans_labels
     return {title: cells for title, cells in columns.items() if cells is not None}
 
@@ -214,7 +223,7 @@ def report_data(run: Run) -> ReportData:
     """
     run = finish.with_map(run)
     rows = run.rows
-    truth = run.labels_for_scores
+    truth = run.truth if run.truth is not None and (run.truth >= 0).all() else None
     is_moved = run.columns["decided"] & (run.labels != run.columns["found"])
     pictures = stores.read_pictures(run.workdir)
     places = pictures.places(run.columns["row"][rows])
@@ -239,7 +248,7 @@ def report_data(run: Run) -> ReportData:
         # It is unknown how typical a moved image is of its new cluster: it comes last.
         distances=np.where(is_moved[rows], np.inf, run.distances),
         outliers=run.outliers,
-        membership=run.membership,
+        membership=run.membership(rows),
         true_labels=None if truth is None else truth[rows],
         label_names=run.label_names,
         sources=names,

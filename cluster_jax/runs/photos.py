@@ -8,7 +8,6 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -31,13 +30,14 @@ from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.config_paths import is_at
 from cluster_jax.runs.embedding_files import Files
 from cluster_jax.runs.features import forward_of
-from cluster_jax.runs.match import Comparison, Now
+from cluster_jax.runs.match import Comparison
+from cluster_jax.runs.next_state import Now
 from cluster_jax.runs.run import Run
 from cluster_jax.runs.sources import Present
 from cluster_jax.runs.store import Pictures
 from cluster_jax.training import build
 from cluster_jax.training.build import Inputs
-from cluster_jax.training.config import PhotosConfig, parse_config
+from cluster_jax.training.config import PhotosConfig
 
 _LEAST_BATCH = 8  # photos that are embedded together, of which the last ones may be copies
 
@@ -93,26 +93,17 @@ def prepare(
     return files, make
 
 
-def _describe(encoder: Encoder) -> dict[str, Any]:
-    """Returns what `images.json` says of the encoder of photos, as JSON values.
-
-    They are "preprocessing", and the checksum of the weights under the key `workdir.WEIGHTS`.
-    """
-    assert encoder.preprocessing is not None
-    prepared = io.plain(dataclasses.asdict(encoder.preprocessing))
-    return {"preprocessing": prepared, workdirs.WEIGHTS: encoder.checksum}
-
-
 def _write(files: Files, inputs: Inputs[PhotosConfig]) -> None:
     """Embeds the photos, and writes their features and pictures."""
     encoder = build.encoder_of(inputs.config)
-    embedding_files.begin(files, inputs, _describe(encoder))
+    assert encoder.preprocessing is not None
+    prepared = io.plain(dataclasses.asdict(encoder.preprocessing))
+    described = {"preprocessing": prepared, workdirs.WEIGHTS: encoder.checksum}
+    embedding_files.begin(files, inputs, described)
 
     def make(parts: Parts) -> Batch:
         made = embed(inputs.dataset, encoder, inputs.config.eval.batch_size, parts)
-        pictures = pictures_of(made, 0)
-        if pictures is not None:
-            stores.write_pictures(files.workdir, 0, pictures)
+        _write_pictures(files.workdir, 0, made)
         return {name: made[name] for name in ("backbone", UNREADABLE) if name in made}
 
     labels = inputs.dataset.labels
@@ -153,19 +144,19 @@ def embed(dataset: Dataset, encoder: Encoder, batch_size: int, kept: Parts | Non
     return embed_batches(forward, dataset, batch_size=size, mesh=mesh, kept=kept, also=also)
 
 
-def pictures_of(made: Batch, first: int) -> Pictures | None:
-    """Returns the pictures of photos that can be read; None if `embed` has made none.
+def _write_pictures(workdir: epath.Path, first: int, made: Batch) -> None:
+    """Writes the pictures of the photos that can be read, if `embed` has made any.
 
     Args:
-        made: what `embed` has returned.
+        workdir: folder of the run.
         first: row of the store of the first of these photos.
+        made: what `embed` has returned.
     """
     rows = readable_rows(made)
-    if "thumbnail" not in rows:
-        return None
-    files = rows["thumbnail"].tolist()
-    facts = rows.get("facts", np.zeros(len(files), images.FACTS))
-    return Pictures(first + np.arange(len(files)), files, facts)
+    if files := rows.get("thumbnail", np.zeros(0)).tolist():
+        facts = rows.get("facts", np.zeros(len(files), images.FACTS))
+        pictures = Pictures(first + np.arange(len(files)), files, facts)
+        stores.write_pictures(workdir, first, pictures)
 
 
 def of_run(run: Run) -> Dataset:
@@ -218,7 +209,7 @@ def now(
         confirmed: whether somebody has confirmed that more than half of the photos may leave.
 
     Raises:
-        InputError: see `config_of`, `sources.find` and `match.check_leaving`; or no photo is left.
+        InputError: see `sources.find` and `match.check_leaving`; or no photo is left.
     """
     present, comparison, is_kept = _compare(run, more, gone, exclude)
     do = "name the folder in which they are now"
@@ -242,26 +233,6 @@ def now(
     )
     # A photo that was turned is the same one.
     return found._replace(after=sources.with_truth(after), changed=None)
-
-
-def config_of(run: Run) -> PhotosConfig:
-    """Returns the config of a run of photos.
-
-    Raises:
-        InputError: the run cannot be updated: it trains, is not of all images of a folder, or has
-            no tree.
-    """
-    config = parse_config(run.config)
-    if not isinstance(config, PhotosConfig):
-        problem = "whose network is one of its first images: train again, or use predict"
-    elif config.data.name != "folder" or config.data.limit is not None:
-        problem = f"with data.name={config.data.name} and data.limit={config.data.limit}"
-    elif config.eval.method != "tree":
-        problem = f"with eval.method={config.eval.method}"
-    else:
-        return config
-    must = "the run of an update must be of all photos of a folder, in the clusters of the tree"
-    raise InputError(f"{must}; got {run.workdir}, {problem}")
 
 
 def _compare(
@@ -292,9 +263,9 @@ def _compare(
         that may be there, see `sources.Present`.
 
     Raises:
-        InputError: see `config_of` and `sources.find`.
+        InputError: see `sources.find`.
     """
-    now = sources.find(run, config_of(run).data, more, gone, exclude)
+    now = sources.find(run, more, gone, exclude)
     run = dataclasses.replace(run, names=changes.paths(run))
     comparison = match.compare(run, now.paths, now.facts)
     is_kept = comparison.known >= 0
@@ -352,10 +323,7 @@ def _embedded(
     fresh = images.select(dataset, asked)
     made = embed(fresh, run.encoder(), run.config["eval"]["batch_size"])
     rows = readable_rows({**made, "index": asked})
-    first = len(run.store)
-    pictures = pictures_of(made, first)
-    if pictures is not None and len(pictures.rows):
-        stores.write_pictures(run.workdir, first, pictures)
+    _write_pictures(run.workdir, len(run.store), made)
     comparison = comparison._replace(
         changed=comparison.changed & np.isin(comparison.known, rows["index"]),
         new=comparison.new[np.isin(comparison.new, rows["index"])],

@@ -5,7 +5,7 @@ import hashlib
 import json
 import pathlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from cluster_jax import __version__
 from cluster_jax.clustering import custom
-from cluster_jax.clustering.placing import ByTree
 from cluster_jax.core import checks, devices, io
 from cluster_jax.core.arrays import Rows, blocks, normalize_rows
 from cluster_jax.core.checks import InputError
@@ -28,8 +27,8 @@ from cluster_jax.runs import claims, finish, match, measured, page, provenance
 from cluster_jax.runs import run as records
 from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
-from cluster_jax.runs.match import Comparison, Now
-from cluster_jax.runs.next_state import Step, find, next_state, with_rows
+from cluster_jax.runs.match import Comparison
+from cluster_jax.runs.next_state import Now, Numbers, find, next_state, with_rows
 from cluster_jax.runs.run import Run
 
 SAMPLE = 10_000  # rows that are described, of those that are read in blocks
@@ -45,12 +44,12 @@ def cluster(
     *,
     seed: int,
     with_report: bool,
-) -> tuple[epath.Path, dict[str, Any]]:
-    """Returns the folder and the results of a clustering of features, after writing both.
+) -> Run:
+    """Returns the run of a clustering of features, after writing it.
 
-    If the folder has the finished run of the same features and options, its results are returned;
-    all outputs are written again if `results.json` is missing or is that of another state. Several
-    processes all return the results, but only the first one writes files.
+    If the folder has the finished run of the same features and options, it is returned; all outputs
+    are written again if `results.json` is missing or is that of another state. Several processes
+    all return the run, but only the first one writes files.
 
     Args:
         features: the features of all rows, and their ids. Of features that are read in blocks, a
@@ -86,12 +85,7 @@ def cluster(
     io.check_writable(workdir)
     if workdirs.agree(finished is not None, workdir) and finished is not None:
         devices.say(f"{workdir} is finished; choose another folder to run it again")
-        if devices.is_first() and not page.is_published(
-            records.read(workdir), with_report=with_report
-        ):
-            with workdirs.locked(workdir):
-                page.repaired(records.read(workdir), with_report=with_report)
-        return workdir, finished["results"]
+        return page.ensured(records.read(workdir), with_report=with_report)
     if devices.is_first():
         workdirs.check_unused(workdir)
     started = time.perf_counter()
@@ -106,52 +100,55 @@ def cluster(
         label_names=None if labels is None else tuple(labels.names),
         shown=shown,
     )
-    step = Step(progress=devices.say)
-    run = clustered(before, after, np.arange(0), features.values, step)
+    run = clustered(before, Now(after, np.arange(0)), features.values, "kept", devices.say)
     seconds = {"seconds": {"cluster": time.perf_counter() - started}}
     run = dataclasses.replace(run, results={**run.results, **seconds})
     if not devices.is_first():
-        return workdir, dict(run.results)
+        return run
     if with_report:
         run = finish.with_map(run)
     devices.say("writing ...")
-    return workdir, _written(before, run, config, with_report=with_report)
+    return _written(before, run, config, with_report=with_report)
 
 
-def clustered(before: Run, after: Run, old: NDArray, values: Rows, step: Step) -> Run:
+def clustered(
+    before: Run,
+    now: Now,
+    values: Rows,
+    numbers: Numbers,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Run:
     """Returns the next state of a run of embeddings with its results.
 
     Args:
         before: the state before, perhaps an empty one.
-        after: see `next_state.next_state`, like `old`.
-        old: int `[l]`.
-        values: the rows `[n, d]`.
-        step: how the clusters get their numbers.
+        now: the n rows of now.
+        values: these rows `[n, d]`.
+        numbers: how the clusters get their numbers.
+        progress: called with one line of text at each step.
     """
-    run = next_state(before, after, old, values, step, find(after, values, step))
-    step.progress("scoring ...")
+    clustering = find(now.after, values, numbers, progress)
+    run = next_state(before, now, values, numbers, clustering)
+    progress("scoring ...")
     results = {**run.results, "metrics": {}, "provenance": _provenance(run, values)}
     described = values[run.rows] if run.store is None else None
     return measured.measured(dataclasses.replace(run, results=results), described)
 
 
-def _written(
-    before: Run, run: Run, config: Mapping[str, Any], *, with_report: bool
-) -> dict[str, Any]:
-    """Returns the results of a first state, after writing it and its outputs in the locked workdir.
+def _written(before: Run, run: Run, config: Mapping[str, Any], *, with_report: bool) -> Run:
+    """Returns a first state, after writing it and its outputs in the locked workdir.
 
-    If another process has been faster, they are those of its run of the same config.
+    If another process has been faster, it is that of its run of the same config.
     """
     workdir = run.workdir
     with workdirs.locked(workdir):
-        if (finished := claims.claim(workdir, config)) is not None:
-            return finished["results"]
+        if claims.claim(workdir, config) is not None:
+            return records.read(workdir)
         io.write_json(workdir / workdirs.CONFIG, run.config)
         if run.store is not None:
             (workdir / stores.FEATURES).unlink(missing_ok=True)  # Left by a kill.
             stores.append(workdir, run.store)
-        page.publish_next(before, run, with_report=with_report)
-    return dict(run.results)
+        return page.publish_next(before, run, with_report=with_report)
 
 
 def _prepared(
@@ -254,9 +251,8 @@ def now(
         file: path of the table, or None.
 
     Raises:
-        InputError: see `options_of`, `_compare` and `match.check_leaving`.
+        InputError: see `_compare` and `match.check_leaving`.
     """
-    options = options_of(run)
     x = run.all_features
     values = table.values[:]
     comparison = _compare(run, values, table)
@@ -266,7 +262,7 @@ def now(
     do = "give the file that has all rows, or --add for new ones"
     gone, changed = int((~is_kept).sum()), int((is_kept & comparison.changed).sum())
     match.check_leaving(run, gone, changed, confirmed, do)
-    made = rows_of(values[comparison.to_embed].astype(x.dtype), options)
+    made = rows_of(values[comparison.to_embed].astype(x.dtype), run.options)
     found = comparison.joined(is_kept, made)
     if file is not None:
         files = [*run.source["files"], file] if add else [file]
@@ -276,22 +272,6 @@ def now(
         return found
     places = np.concatenate([comparison.known[found.old], comparison.new])
     return found._replace(order=np.argsort(places))
-
-
-def options_of(run: Run) -> ClusterOptions:
-    """Returns the options of a run of embeddings.
-
-    Raises:
-        InputError: the run cannot be updated: it has no tree, or its rows were read in blocks.
-    """
-    if not isinstance(run.placer, ByTree):
-        must = "method must be 'tree' for an update"
-        raise InputError(f"{must}; got {run.method!r} in {run.workdir}: cluster all rows anew")
-    if run.store is None:
-        must = "the run of an update must have its rows in memory"
-        how = "whose rows were read in blocks: use predict, or cluster all rows in another folder"
-        raise InputError(f"{must}; got {run.workdir}, {how}")
-    return ClusterOptions.of(run.config)
 
 
 def _compare(run: Run, values: NDArray, table: tables.Table) -> Comparison:

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,10 +54,17 @@ _TITLES = {
 }  # fmt: skip
 # Attributes of a run that its state does not store, or stores in a form of their own. Of the others
 # arrays are stored as they are, and all else as JSON.
-_APART = (
-    *("workdir", "number", "store", "names", "placer", "named", "suggested", "held", "whole"),
-    "duplicates",
-)
+_APART = ("workdir", "number", "store", "names", "placer", "copies")
+# Attributes that JSON does not know: of what it has they are made.
+_FROM_JSON: Mapping[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("named", "suggested"), lambda of: {int(key): of[key] for key in of}),
+    **dict.fromkeys(("shaped", "whole"), frozenset),
+    **dict.fromkeys(("away", "gone_names", "label_names", "known_classes"), tuple),
+    "skipped": lambda pairs: tuple(map(tuple, pairs)),
+    "events": lambda events: tuple(
+        Event(kind, cluster, rows, tuple(into)) for kind, cluster, rows, into in events
+    ),
+}
 # Attributes that have a value for each row, if all rows are described.
 _BY_ROW = (
     *("columns", "facts", "truth", "distances", "outliers", "points"),
@@ -119,30 +126,28 @@ class Run:
         label_names: name of each true label, or None.
         shown: int64 `[m]`, ascending, the rows that are described; None: all.
         points: float32 `[m, p]`, the map; None before it is drawn.
-        probabilities: float64 `[m]`, the probability of the cluster; this and the next two are None
-            for clusters without probabilities.
-        second_labels: int64 `[m]`, the second likeliest cluster, -1 for none.
-        second_probabilities: float64 `[m]`, the probability of that cluster, 0 for none.
+        probabilities: float64, of each row of `rows_of_placer`, the probability of the cluster;
+            this and the next two are None for clusters without probabilities.
+        second_labels: int64, of these rows, the second likeliest cluster, -1 for none.
+        second_probabilities: float64, of these rows, the probability of that cluster, 0 for none.
         kmeans_labels: int32 `[m]`, clusters by k-means, or None.
         tree: float64 `[l - 1, 4]`, the tree of the leaves of `placer`; None without one.
-        shares: float64 `[n]`, of embeddings of which a sample is described: the probability of the
-            cluster; or None.
         named: cluster -> the name that a person has given it, of clusters that are gone, too.
         suggested: cluster -> the names that the network suggests for it, the best one first, as it
             has first done so.
-        held: clusters that a person has named, merged, made or called one kind: no update takes a
-            row from them.
-        whole: those of `held` that a person has called one kind.
+        shaped: clusters into which a person has merged others, or that a person has made or
+            divided.
+        whole: clusters that a person has called one kind.
         pages: `state` of a state -> its "number" and the "files" of its page, by browser, that have
             been applied, the last one first. These states are kept: their pages may be saved again.
         updates: number of updates of the run; -1: it has no clusters yet.
-        is_corrected: whether a person has moved, confirmed or taken out rows, or merged clusters.
         events: events of the last update.
         changes: numbers of rows of the last update by the "change" in `changes.csv`.
         away: folders that were not there in the last update, and files that could not be read,
             whose images stay.
         skipped: (path, reason) of each file that cannot be read.
-        duplicates: groups of equal or nearly equal images; None: there are no pictures to compare.
+        copies: groups of equal or nearly equal images, as they were found, see `duplicates`; None:
+            there are no pictures to compare.
     """
 
     kind: str
@@ -176,19 +181,17 @@ class Run:
     second_probabilities: NDArray | None = None
     kmeans_labels: NDArray | None = None
     tree: NDArray | None = None
-    shares: NDArray | None = None
     named: Mapping[int, str] = dataclasses.field(default_factory=dict)
     suggested: Mapping[int, Sequence[str]] = dataclasses.field(default_factory=dict)
-    held: frozenset[int] = frozenset()
+    shaped: frozenset[int] = frozenset()
     whole: frozenset[int] = frozenset()
     pages: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     updates: int = -1
-    is_corrected: bool = False
     events: tuple[Event, ...] = ()
     changes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     away: tuple[str, ...] = ()
     skipped: tuple[tuple[str, str], ...] = ()
-    duplicates: Duplicates | None = None
+    copies: Duplicates | None = None
 
     @property
     def is_of_images(self) -> bool:
@@ -240,6 +243,16 @@ class Run:
         return self.columns["label"]
 
     @property
+    def held(self) -> frozenset[int]:
+        """Clusters that a person has named, shaped or called one kind: they keep their rows."""
+        return self.shaped | self.whole | self.named.keys()
+
+    @property
+    def is_corrected(self) -> bool:
+        """Whether a person has moved, confirmed or taken out rows, or merged clusters."""
+        return bool(self.shaped) or bool(self.columns["decided"].any())
+
+    @property
     def is_of_fit(self) -> bool:
         """Whether the clusters are those that the last fit has found, whatever their numbers."""
         return bool(self.fit.get("is_shown")) and np.array_equal(self.labels, self.columns["found"])
@@ -270,13 +283,14 @@ class Run:
         n = len(self.columns)
         return np.arange(n) if len(self.placer.labels) == n else self.rows
 
-    @property
-    def membership(self) -> Membership | None:
-        """The clusters of the m rows and how sure they are, or None."""
+    def membership(self, rows: NDArray) -> Membership | None:
+        """Returns the clusters of rows int `[r]` of `rows_of_placer` and how sure they are."""
         if self.probabilities is None:
             return None
+        is_of_all = len(self.probabilities) == len(self.columns)
+        at = rows if is_of_all else np.searchsorted(self.rows, rows)
         sure = (self.probabilities, self.second_labels, self.second_probabilities)
-        return Membership(self.labels[self.rows], *map(np.asarray, sure))
+        return Membership(self.labels[rows], *(np.asarray(values)[at] for values in sure))
 
     @functools.cached_property
     def all_features(self) -> NDArray:
@@ -329,12 +343,23 @@ class Run:
         text = b"".join([json.dumps(parts).encode(), *(column.tobytes() for column in shown)])
         return hashlib.sha256(text).hexdigest()[:12]
 
-    @property
-    def labels_for_scores(self) -> NDArray | None:
-        """The true labels, int32 `[n]`; None if not all are known."""
-        if self.truth is None or (self.truth < 0).any():
+    @functools.cached_property
+    def duplicates(self) -> Duplicates | None:
+        """`copies`, of which those are kept that a person has picked."""
+        if self.copies is None:
             return None
-        return self.truth
+        return duplicates.with_picked(self.copies, np.flatnonzero(self.columns["kept"]).tolist())
+
+    @property
+    def originals(self) -> NDArray | None:
+        """The row that each row is a known copy of, or itself, int64 `[n]`; None: none is known.
+
+        The features of a smaller copy are often too far from its original's to tell it by them. It
+        is the best copy, whichever a person has picked: a pick changes no cluster.
+        """
+        if self.copies is None or self.facts is None or self.shown is not None:
+            return None
+        return duplicates.originals(self.copies, len(self.columns))
 
     def titles(self, clusters: NDArray) -> NDArray:
         """Returns what tables call clusters int `[l]`: by their numbers, or by their classes.
@@ -424,8 +449,7 @@ class Run:
         values = {name: value for name, value in values.items() if name not in _APART}
         stored = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
         about = {name: value for name, value in values.items() if name not in stored}
-        about |= {"named": list(self.named.items()), "suggested": list(self.suggested.items())}
-        about |= {"held": sorted(self.held), "whole": sorted(self.whole)}
+        about |= {"shaped": sorted(self.shaped), "whole": sorted(self.whole)}
         if self.images:  # Paths of the config are tried relative to the place of now, too.
             about["images"] = {**self.images, "workdir": os.path.abspath(self.workdir)}
         about["format"] = workdirs.FORMAT
@@ -442,9 +466,9 @@ class Run:
             if self.is_of_images:
                 parts.pop(_VOTERS)
             stored |= {f"placer.{name}": value for name, value in parts.items()}
-        if self.duplicates is not None:
-            parts = duplicates.to_arrays(self.duplicates)
-            stored |= {f"duplicates.{name}": value for name, value in parts.items()}
+        if self.copies is not None:
+            parts = duplicates.to_arrays(self.copies)
+            stored |= {f"copies.{name}": value for name, value in parts.items()}
         io.write_arrays(self.workdir / f"run-{self.number}.npz", stored, compressed=False)
         for number in workdirs.states(self.workdir)[:-KEPT]:
             if number not in {page["number"] for page in self.pages.values()}:
@@ -520,18 +544,8 @@ def _read(workdir: epath.Path, number: int) -> Run:
     path = workdir / f"run-{number}.npz"
     stored: dict[str, Any] = io.read_arrays(path)
     about = workdirs.values_of(stored.pop("about", None), path)
-    for key in ("named", "suggested"):
-        about[key] = {int(cluster): value for cluster, value in about[key]}
-    for key in ("held", "whole"):
-        about[key] = frozenset(about[key])
-    for key in ("away", "gone_names"):
-        about[key] = tuple(about[key])
-    about["skipped"] = tuple((name, why) for name, why in about["skipped"])
-    about["events"] = tuple(
-        Event(kind, cluster, rows, tuple(into)) for kind, cluster, rows, into in about["events"]
-    )
-    for key in ("label_names", "known_classes"):
-        about[key] = None if about[key] is None else tuple(about[key])
+    for key, made in _FROM_JSON.items():
+        about[key] = None if about[key] is None else made(about[key])
     stored_config = about["config"]
     about["config"] = config_paths.with_located(stored_config, workdir, about["images"])
     names = None
@@ -542,7 +556,7 @@ def _read(workdir: epath.Path, number: int) -> Run:
             places = (values["data"]["dir"] for values in (stored_config, about["config"]))
             names = config_paths.relocated(names, *places)
     array = None if about["kind"] == "rows" else about["config"]["eval"]["features"]
-    parts: dict[str, dict[str, NDArray]] = {"placer": {}, "duplicates": {}}
+    parts: dict[str, dict[str, NDArray]] = {"placer": {}, "copies": {}}
     for key in [key for key in stored if "." in key]:
         part, _, name = key.partition(".")
         parts[part][name] = stored.pop(key)
@@ -552,7 +566,7 @@ def _read(workdir: epath.Path, number: int) -> Run:
         store=store.read(workdir, array, about.pop("features")),
         names=names,
         placer=None,
-        duplicates=duplicates.from_arrays(parts["duplicates"]) if parts["duplicates"] else None,
+        copies=duplicates.from_arrays(parts["copies"]) if parts["copies"] else None,
         **about,
         **stored,
     )

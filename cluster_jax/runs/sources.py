@@ -18,10 +18,10 @@ from cluster_jax.core.devices import say
 from cluster_jax.data import datasets, images, tables
 from cluster_jax.data import folder as image_files
 from cluster_jax.data.datasets import Dataset
-from cluster_jax.data.images import DataConfig
 from cluster_jax.runs import config_paths
 from cluster_jax.runs.config_paths import is_at
 from cluster_jax.runs.run import Run
+from cluster_jax.training.config import parse_config
 
 
 class Present(NamedTuple):
@@ -62,14 +62,11 @@ class Present(NamedTuple):
         return False
 
 
-def find(
-    run: Run, data: DataConfig, more: Sequence[str], gone: Sequence[str], exclude: Sequence[str]
-) -> Present:
+def find(run: Run, more: Sequence[str], gone: Sequence[str], exclude: Sequence[str]) -> Present:
     """Finds the photos in the folders of a run, and in others.
 
     Args:
         run: the run, of which known files are not decoded again.
-        data: section `data` of its config.
         more: further folders or files.
         gone: folders or files of the run that a person gives up.
         exclude: globs that are left out from now on, beside those of the config.
@@ -78,6 +75,7 @@ def find(
         InputError: the photos cannot be used, one of `more` does not exist, or one of `gone` is no
             folder of the run.
     """
+    data = parse_config(run.config).data
     given_up = [str(config_paths.normalized(name)) for name in gone]
     own = _without(str(data.dir), given_up, run)
     folders = _folders(own, more)

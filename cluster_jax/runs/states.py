@@ -94,9 +94,8 @@ def correct(
     decisions = [(file, corrections.read(file)) for file in files]
     # Of two files of one browser the later one counts, in whatever order they are given.
     decisions.sort(key=lambda decision: decision[1].get("saved", 0))
-    workdir = workdirs.of_run(workdir)
-    with workdirs.locked(workdir):
-        before = run = records.read(workdir)
+    with records.opened(workdir) as before:
+        run = before
         for file, said in decisions:
             carry.check_is_last(run, said, file)
             run = _apply(run, said)
@@ -109,6 +108,7 @@ def correct(
                 raise InputError(f"{must}; got {empty[0]}, which has none now")
         run = _after_corrections(before, run, any("browser" in said for _, said in decisions))
         run = page.publish(run, with_report=with_report)
+    workdir = run.workdir
     values = {"workdir": str(workdir), "assignments": str(workdir / workdirs.ASSIGNMENTS)}
     lines = [f"corrections  {corrections.summary(before, run)}"]
     lines.append(f"assignments  {values['assignments']}")
@@ -148,10 +148,7 @@ def _apply(run: Run, said: dict[str, Any]) -> Run:
     for number in reversed(workdirs.states(run.workdir)):
         shown = records.read(run.workdir, number)
         if shown.state == said["state"]:
-            if shown.state == run.state:
-                run = corrections.corrected(run, said)
-            else:
-                run = carry.carried(shown, run, said, _of_later_pages(run, shown))
+            run = carry.carried(shown, run, said, _of_later_pages(run, shown))
             return carry.with_applied(run, shown, said)
     raise InputError(
         f"the corrections must be of one of the last states of {run.workdir}; got those of another "

@@ -5,27 +5,29 @@ An update compares the photos or rows that exist now with those of the run, by c
 (`clustering.stable_ids`), and writes the next state.
 """
 
+import contextlib
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from etils import epath
 
+from cluster_jax.clustering.placing import ByTree
 from cluster_jax.core import checks
+from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import folder as image_files
 from cluster_jax.data.tables import Table
-from cluster_jax.runs import changes, claims, finish, page, photos, sources
+from cluster_jax.runs import changes, finish, page, photos
 from cluster_jax.runs import rows as embeddings
 from cluster_jax.runs import run as records
 from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.changes import Ended
-from cluster_jax.runs.match import Now
-from cluster_jax.runs.next_state import Numbers, Step
+from cluster_jax.runs.next_state import Now, Numbers
 from cluster_jax.runs.run import Run
-from cluster_jax.training.config import AnyConfig, parse_config
 
 
 def update_photos(
@@ -59,7 +61,7 @@ def update_photos(
             state was written.
     """
     started = time.perf_counter()
-    with records.opened(checks.local(workdir)) as before:
+    with _opened(workdir) as before:
         now = photos.now(before, folders, gone, exclude, confirmed)
         return _updated(before, now, started, refit=refit, with_report=with_report)
 
@@ -96,12 +98,47 @@ def update_rows(
             state was written.
     """
     started = time.perf_counter()
-    with records.opened(checks.local(workdir)) as before:
-        embeddings.options_of(before)
+    with _opened(workdir) as before:
         now = _same_rows(before)
         if table is not None:
             now = embeddings.now(before, table, confirmed, add=add, file=file)
         return _updated(before, now, started, refit=refit, with_report=with_report)
+
+
+@contextlib.contextmanager
+def _opened(workdir: epath.PathLike) -> Iterator[Run]:
+    """Locks the folder of a run that can be updated, and yields its newest state.
+
+    Raises:
+        InputError: there is no such run, it cannot be updated, or another process uses the folder.
+    """
+    with records.opened(checks.local(workdir)) as run:
+        _check(run)
+        yield run
+
+
+def _check(run: Run) -> None:
+    """Raises an `InputError` for a run that cannot be updated."""
+    if not run.is_of_images and not isinstance(run.placer, ByTree):
+        got = f"{run.method!r} in {run.workdir}: cluster all rows anew"
+        raise InputError(f"method must be 'tree' for an update; got {got}")
+    if not run.is_of_images and run.store is None:
+        must = "the run of an update must have its rows in memory"
+        how = "whose rows were read in blocks: use predict, or cluster all rows in another folder"
+        raise InputError(f"{must}; got {run.workdir}, {how}")
+    if not run.is_of_images:
+        return
+    name, limit = (run.config["data"][key] for key in ("name", "limit"))
+    if run.is_trained:
+        problem = "whose network is one of its first images: train again, or use predict"
+    elif name != "folder" or limit is not None:
+        problem = f"with data.name={name} and data.limit={limit}"
+    elif run.method != "tree":
+        problem = f"with eval.method={run.method}"
+    else:
+        return
+    must = "the run of an update must be of all photos of a folder, in the clusters of the tree"
+    raise InputError(f"{must}; got {run.workdir}, {problem}")
 
 
 def _updated(before: Run, now: Now, started: float, *, refit: bool, with_report: bool) -> Ended:
@@ -119,7 +156,7 @@ def _updated(before: Run, now: Now, started: float, *, refit: bool, with_report:
         return _unchanged(before, after, with_report=with_report)
     numbers: Numbers = "refit" if refit else "kept"
     run = _next(before, now, numbers, started, with_report=with_report)
-    return changes.words(before, run, refit=refit), changes.values(run, refit=refit)
+    return changes.ended(before, run, refit=refit)
 
 
 def with_number(workdir: epath.PathLike, n_clusters: int, *, with_report: bool = True) -> Ended:
@@ -139,40 +176,13 @@ def with_number(workdir: epath.PathLike, n_clusters: int, *, with_report: bool =
     """
     started = time.perf_counter()
     checks.whole("--n-clusters", n_clusters, 1)
-    with records.opened(checks.local(workdir)) as before:
+    with _opened(workdir) as before:
+        asked: dict[str, Any] = {"n_clusters": n_clusters}
         if before.is_of_images:
-            photos.config_of(before)
-            section = {**before.config["eval"], "n_clusters": n_clusters}
-            asked = {"eval": parse_config({**before.config, "eval": section}).values["eval"]}
-        else:
-            embeddings.options_of(before)
-            asked = {"n_clusters": n_clusters}
+            asked = {"eval": {**before.config["eval"], **asked}}
         after = dataclasses.replace(before, config={**before.config, **asked})
         run = cluster_again(before, after, started, with_report=with_report)
-        return changes.words(before, run, refit=True), changes.values(run, refit=True)
-
-
-def asked_again(before: Run, config: AnyConfig) -> Run:
-    """Returns a run of photos with another section `eval`, by which it is not clustered yet.
-
-    Args:
-        before: the newest state of the run.
-        config: the config; all but the section `eval` and the labels is that of the run, of which
-            labels stay if it names none.
-
-    Raises:
-        InputError: other labels are named, and their file cannot be used.
-    """
-    data = dict(before.config["data"])
-    data["labels"] = config.data.labels or data["labels"]
-    values = {**before.config, "data": data}
-    values |= {key: config.values[key] for key in claims.AFTER_TRAINING}
-    after = dataclasses.replace(before, config=values)
-    if data["labels"] is None or before.names is None:
-        return after
-    if data["labels"] != before.config["data"]["labels"]:  # Other labels replace all of them.
-        after = dataclasses.replace(after, truth=None, label_names=None)
-    return sources.with_truth(after)
+        return changes.ended(before, run, refit=True)
 
 
 def cluster_again(before: Run, after: Run, started: float, *, with_report: bool) -> Run:
@@ -191,8 +201,7 @@ def cluster_again(before: Run, after: Run, started: float, *, with_report: bool)
 
 def _same_rows(run: Run) -> Now:
     """Returns the photos or rows of a run as those that are there now."""
-    assert run.store is not None
-    return Now(run, np.arange(len(run.columns)), run.store[:0])
+    return Now(run, np.arange(len(run.columns)))
 
 
 def _ordered(run: Run, now: Now) -> Run:
@@ -206,33 +215,22 @@ def _next(before: Run, now: Now, numbers: Numbers, started: float, *, with_repor
     Args:
         before: the newest written state of the run, whose folder is locked.
         now: the rows of the next state.
-        numbers: see `next_state.Step`.
+        numbers: see `next_state.Numbers`.
         started: what `time.perf_counter` returned when the command began.
         with_report: whether the page is written; if not, an existing page is removed.
     """
-    if before.is_of_images:
-        run = _next_photos(before, now, numbers, started)
-    else:
-        step = Step(numbers, changed=now.changed)
-        run = embeddings.clustered(before, now.after, now.old, now.after.all_features, step)
-    if len(now.made):
-        stores.append(run.workdir, now.made)
-    return page.publish_next(before, _ordered(run, now), with_report=with_report)
-
-
-def _next_photos(before: Run, now: Now, numbers: Numbers, started: float) -> Run:
-    """Returns the next state of a run of photos with its results, see `_next`.
-
-    Photos are read only to compare the whole pictures of those that are nearly the same.
-    """
-    began = time.perf_counter()
     after = now.after
-    after = finish.with_duplicates(before, after, photos.of_run(after))
-    run, clustering = finish.clustered(before, after, now.old, numbers)
-    assert run.store is not None
-    embedding = {"backbone": run.store[run.columns["row"]]}
-    run = finish.complete(run, clustering, embedding)
-    return finish.with_seconds(run, began - started, time.perf_counter() - began)
+    assert before.store is not None
+    assert after.store is not None
+    if before.is_of_images:
+        pictures = photos.of_run(after)
+        made = finish.Made({"backbone": after.store[after.columns["row"]]})
+        run = finish.next_of_images(before, now, numbers, pictures, made, started)
+    else:
+        run = embeddings.clustered(before, now, after.all_features, numbers)
+    if len(after.store) > len(before.store):
+        stores.append(run.workdir, after.store[len(before.store) :])
+    return page.publish_next(before, _ordered(run, now), with_report=with_report)
 
 
 def _differs(before: Run, after: Run) -> bool:

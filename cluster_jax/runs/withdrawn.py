@@ -68,12 +68,12 @@ def without_changes_of_mind(
     now = rows_now(shown, run)
     change = _Change(shown, run, now, earlier, said, before, wanted, others)
     columns, made = _moved_back(change)
+    columns["kept"] = _kept(change)
     named = _named(change, made)
     theirs = {cluster for _, file in others for cluster in file.whole}
     whole = run.whole - (before.whole - wanted.whole - shown.whole - theirs)
-    held = _held(change, named)
-    run = dataclasses.replace(run, columns=columns, named=named, whole=whole, held=held)
-    return _without_picks(change, run)
+    shaped = _shaped(change)
+    return dataclasses.replace(run, columns=columns, named=named, whole=whole, shaped=shaped)
 
 
 def _moved_back(change: _Change) -> tuple[NDArray, Mapping[Target, int]]:
@@ -124,50 +124,37 @@ def _named(change: _Change, made: Mapping[Target, int]) -> dict[int, str]:
     return result
 
 
-def _held(change: _Change, named: Iterable[int]) -> frozenset[int]:
-    """Returns the clusters of the present state that are still held, see `Run.held`.
+def _shaped(change: _Change) -> frozenset[int]:
+    """Returns the clusters of the present state that are still shaped by a person.
 
-    Each of them has a name, or another file speaks of it: names it, divides it, calls it one kind,
-    or merges others into it.
-
-    Args:
-        change: the two files.
-        named: clusters that have a name.
+    Another file merges others into each of them, or divides it, if the later file does not.
     """
     shown, run, before = change.shown, change.run, change.before
     theirs = set[int]()
     for state, file in change.others:
         divided = [row for row, target in file.labels.items() if target in file.new]
-        theirs.update(file.names, file.whole, (into for _, into in file.merges))
-        theirs.update(state.labels[divided].tolist())
+        theirs.update((into for _, into in file.merges), state.labels[divided].tolist())
     # The numbers of new clusters of the page may be those of others in the run.
     new = {*range(shown.next_label, before.next_label)}
-    lost = before.held - change.wanted.held - shown.held - new - theirs
-    return (run.held - lost) | run.held.intersection(named)
+    return run.shaped - (before.shaped - change.wanted.shaped - shown.shaped - new - theirs)
 
 
-def _without_picks(change: _Change, run: Run) -> Run:
-    """Returns a run in which of some copies those are kept that the page has shown as kept.
+def _kept(change: _Change) -> NDArray:
+    """Returns which rows are kept of their copies without picks that the later file leaves out.
 
-    Args:
-        change: the two files.
-        run: the present state, perhaps with other columns.
+    Of these copies those are picked that the page has shown as picked. The result is bool `[n]`.
     """
-    shown, now, before = change.shown, change.now, change.before
+    shown, run, now, before = change.shown, change.run, change.now, change.before
     theirs = set[int]()
     for state, file in change.others:
         theirs |= {*rows_now(state, run)[list(file.keep)].tolist()}
     is_mine = before.columns["kept"] & ~shown.columns["kept"] & ~change.wanted.columns["kept"]
     is_mine &= (now >= 0) & run.columns["kept"][now] & ~np.isin(now, list(theirs))
-    if not is_mine.any() or shown.duplicates is None or run.duplicates is None:
-        return run
-    then = duplicates.originals(shown.duplicates, len(shown.columns))[is_mine]
-    then = then[now[then] >= 0]
-    columns = run.columns.copy()
-    columns["kept"][now[is_mine]] = False
-    columns["kept"][now[then]] = shown.columns["kept"][then]
-    repeated = duplicates.with_picked(run.duplicates, now[then].tolist())
-    return dataclasses.replace(run, columns=columns, duplicates=repeated)
+    groups = duplicates.groups_of(shown.copies, len(now))
+    rows = np.flatnonzero(np.isin(groups, groups[is_mine]) & (now >= 0))
+    kept = run.columns["kept"].copy()
+    kept[now[rows]] = shown.columns["kept"][rows]
+    return kept
 
 
 def _targets(said: Decisions, wanted: Run, shown: Run) -> NDArray:

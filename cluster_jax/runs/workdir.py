@@ -26,7 +26,7 @@ ASSIGNMENTS = "assignments.csv"
 REPORT = "report.html"
 DUPLICATES, CHANGES = "duplicates.csv", "changes.csv"
 STATE = re.compile(r"run-([0-9]+)\.npz")  # a state of a finished run, see `run.Run`
-FORMAT = 7  # of the files of a state; any change of their fields changes it
+FORMAT = 8  # of the files of a state; any change of their fields changes it
 _OF_OLDER_VERSIONS = ("clusters.npz", "clusterer.npz")
 WEIGHTS = "weights_sha256"  # in images.json: of a pretrained network that is not trained
 # Embeddings of the training images, of held-out test images, and of the training images by the
@@ -68,7 +68,7 @@ def about(workdir: epath.PathLike) -> dict[str, Any] | None:
     """Returns config, results and other values of the newest state of a run; None without one.
 
     They are the JSON values of the state, such as "config", whose paths are those of now, see
-    `config_paths.with_located`, "results", "named" (pairs) and "updates", see `Run`; its arrays are
+    `config_paths.with_located`, "results", "named" and "updates", see `Run`; its arrays are
     not read.
 
     Raises:

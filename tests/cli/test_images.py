@@ -75,7 +75,7 @@ def test_the_conclusion_names_groups_and_counts_copies(tmp_path):
         columns=columns,
         fit={"verdict": "clear", "is_shown": True},
         suggested={i: [name, "other"] for i, name in enumerate("abcdefghija")},
-        duplicates=types.SimpleNamespace(n_groups=2),
+        copies=types.SimpleNamespace(n_groups=2),
     )
 
     def concluded(**changes):
@@ -90,7 +90,7 @@ def test_the_conclusion_names_groups_and_counts_copies(tmp_path):
     said_names = f"They look like {shown}, and 3 more.\n"
     network = "Compared by EfficientNet-Lite2, trained on ImageNet-1k with the labels of its 1,000"
     assert f"{said_names}{network} classes.\n2 sets of equal or nearly equal photos." in said
-    few = {"suggested": {0: ["a"], 1: ["b"]}, "duplicates": None}
+    few = {"suggested": {0: ["a"], 1: ["b"]}, "copies": None}
     sure = {"second_labels": labels, "second_probabilities": np.zeros(90)}
     said = concluded(**few, **sure, probabilities=np.where(np.arange(90) // 4 == 5, 0.4, 1.0))
     assert "(clearly apart); 4 photos are doubtful.\nSizes: " in said
@@ -100,7 +100,7 @@ def test_the_conclusion_names_groups_and_counts_copies(tmp_path):
     (out / "report.html").touch()
     assert f" classes.\nReport: {out}/rep" in concluded(**few)
     assert "look like" not in concluded(suggested={})
-    assert "11 groups (as you have corrected them)" in concluded(is_corrected=True)
+    assert "11 groups (as you have corrected them)" in concluded(shaped=frozenset({1}))
     assert "11 groups (as before; `update --refit`" in concluded(fit={"verdict": "clear"})
     with config.unlocked():
         config.eval.n_clusters = 11

@@ -19,7 +19,7 @@ from cluster_jax.evaluation.options import ClusterOptions, EvalConfig, resolve
 from cluster_jax.metrics import partition
 from cluster_jax.runs import measured
 from cluster_jax.runs import rows as embeddings
-from cluster_jax.runs.next_state import Step, next_state, with_rows
+from cluster_jax.runs.next_state import Now, next_state, with_rows
 from cluster_jax.runs.run import Run
 from tests.rows import every_row
 
@@ -51,8 +51,12 @@ def cluster(x, labels, options, progress):
     before = Run("rows", epath.Path("nowhere"), config, {})
     stored = embeddings.rows_of(x, options)
     after = dataclasses.replace(with_rows(before, len(x)), store=stored, truth=labels)
-    run = next_state(before, after, np.arange(0), x, Step(), result)
-    shown = {"distances": run.distances, "outliers": run.outliers, "membership": run.membership}
+    run = next_state(before, Now(after, np.arange(0)), x, "kept", result)
+    shown = {
+        "distances": run.distances,
+        "outliers": run.outliers,
+        "membership": run.membership(run.rows),
+    }
     return SimpleNamespace(**{**result._asdict(), "metrics": measured.scores(run, x), **shown})
 
 

@@ -132,7 +132,7 @@ def test_of_a_set_of_copies_one_is_kept(first):
     copies = duplicates.Duplicates(
         np.arange(3), groups, ~is_first, np.ones(3), None, np.zeros(3, FACTS), is_first
     )
-    run = dataclasses.replace(records.read(first), duplicates=copies)
+    run = dataclasses.replace(records.read(first), copies=copies)
     now = corrections.corrected(run, {"keep": [2, 1]})
     assert now.duplicates.keep.tolist() == [False, True, False]
     assert corrections.summary(run, now) == "1 kept of its copies"
@@ -146,7 +146,7 @@ def test_a_copy_that_is_kept_by_an_earlier_file_of_the_page_is_taken_back(first)
     copies = duplicates.Duplicates(
         np.arange(5), sets, is_first, np.ones(5), None, of_first, is_first
     )
-    shown = dataclasses.replace(records.read(first), duplicates=copies)
+    shown = dataclasses.replace(records.read(first), copies=copies)
 
     def applied(run, browser, *rows):
         said = {"state": shown.state, "browser": browser, "keep": [*rows]}
@@ -365,6 +365,16 @@ def test_a_cluster_of_one_kind_is_held_until_another_file_takes_that_back(run, c
     assert records.read(run).whole == {2}
     update.main([f"--workdir={run}", "--n-clusters=1", "--report=no", "--quiet"])
     assert records.read(run).whole <= {0, 1, 2} & {*records.read(run).labels.tolist()}
+
+
+def test_a_number_of_clusters_is_corrected_as_long_as_a_correction_holds(run):
+    state, mine = records.read(run).state, {"browser": "anna"}
+    after = correct(run, save(run, "1.json", state, **mine, labels={"3": 1}, names={"0": "cats"}))
+    assert after.origin == "corrected"
+    after = correct(run, save(run, "2.json", state, **mine, names={"0": "cats"}))
+    assert after.origin == after.results["provenance"]["number_of_clusters"]["tree"] == "found"
+    after = correct(run, save(run, "3.json", state, **mine, merges=[[2, 1]]))
+    assert (after.origin, after.is_corrected) == ("corrected", True)
 
 
 def test_what_others_say_too_is_not_taken_back(run):

@@ -62,7 +62,7 @@ def assert_same(one, other):
         a, b = getattr(one, field.name), getattr(other, field.name)
         if field.name == "placer":
             a, b = map(placing.to_arrays, (a, b))
-        if field.name == "duplicates" and a is not None:
+        if field.name == "copies" and a is not None:
             a, b = map(duplicates.to_arrays, (a, b))
         if field.name == "store":
             a, b = one.all_features, other.all_features
