@@ -285,8 +285,8 @@ def start_peers(rest, patch):
 
 def start_living(rest, patch):
     """One stream of each kind, of which the first is measured."""
-    labels = np.arange(1200) % 20
-    x = 9 * np.eye(20)[labels] + np.random.default_rng(0).normal(size=(1200, 20))
+    labels = np.arange(640) % 8
+    x = 9 * np.eye(20)[labels] + np.random.default_rng(0).normal(size=(640, 20))
     np.savez("blobs.npz", features=x, labels=labels)
     patch.setattr(living, "STREAMS", len(living.KINDS))
     patch.setattr(living, "UPDATES", 5)

@@ -24,6 +24,7 @@ from cluster_jax.core.config import load_config
 from cluster_jax.data.decode import Resize, decode
 from cluster_jax.encoding import encoder
 from cluster_jax.nets import network
+from cluster_jax.nets.backbones import resnet
 from cluster_jax.nets.config import NetworkConfig
 from cluster_jax.runs import begin, claims, store
 from cluster_jax.training.config import RunConfig, parse_config, parse_training
@@ -218,11 +219,12 @@ def test_without_a_workdir_it_is_in_a_temporary_one(fitted, gray, tmp_path):
 
 
 def test_weights_from_a_file(gray, tmp_path, monkeypatch):
-    """Those of a ResNet under torchvision's names, and a pickle, which is refused.
+    """Those of a ResNet of half the blocks under torchvision's names; a pickle is refused.
 
     The path is relative to the folder in which the run was made, and not to that of later commands.
     """
     rng = np.random.default_rng(5)
+    monkeypatch.setitem(resnet.DEPTHS, "resnet18", (1, 1, 1, 1))
 
     def drawn(leaf):
         """Small kernels; scales, offsets and statistics of about one."""

@@ -34,7 +34,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def made(tmp_path_factory, one_device, shallow_lite):
     folder = tmp_path_factory.mktemp("photos")
-    toy.save(folder / "photos", toy.images(40, channels=3)[0])
+    toy.save(folder / "photos", toy.photos(40)[0])
     images.main([str(folder / "photos"), f"--workdir={folder}/run", *QUICK])
     return folder
 
@@ -59,7 +59,7 @@ def test_new_renamed_and_deleted_files(place, capsys, refused):
     assert (nothing["new"], nothing["gone"], nothing["photos"]) == (0, 0, 40)
     (photos / "05.png").rename(photos / "sub 5.png")
     (photos / "06.png").unlink()
-    toy.save(place / "more", toy.images(46, channels=3)[0][40:], prefix="new")
+    toy.save(place / "more", toy.photos(46)[0][40:], prefix="new")
     (photos / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n broken")
     first = toy.table(run)
     update.main([f"--workdir={run}", "more"])
@@ -146,7 +146,7 @@ def test_what_a_person_said_holds_for_renamed_photos(place, monkeypatch):
     report.main([str(run), f"--corrections={place}/page.json"])
     merged = [row["image"] for row in toy.table(run) if int(row["found"]) in (own, target)]
     (photos / "00.png").rename(photos / "zz.png")
-    toy.save(photos, toy.images(44, channels=3)[0][40:], prefix="new")
+    toy.save(photos, toy.photos(44)[0][40:], prefix="new")
     looks, find = [], duplicates.find
     monkeypatch.setattr(duplicates, "find", lambda *rows: looks.append(1) or find(*rows))
     update.main([f"--workdir={run}"])
@@ -185,7 +185,7 @@ def test_all_photos_are_renamed_and_the_undo_needs_none(place, capsys):
 def test_rows_of_photos_that_an_undo_has_left_may_be_damaged(place):
     """Also after a correction: no state needs them."""
     run = place / "run"
-    toy.save(place / "more", toy.images(42, channels=3)[0][40:], prefix="new")
+    toy.save(place / "more", toy.photos(42)[0][40:], prefix="new")
     update.main([f"--workdir={run}", "more", "--report=no"])
     update.main([f"--workdir={run}", "--undo", "--report=no"])
     report.main([str(run), "--name=0=bands"])
@@ -210,7 +210,7 @@ def test_fewer_photos_are_left_than_groups_were_asked_for(place, tmp_path):
     assert len(toy.table(run)) == 6
     update.main([f"--workdir={run}", "--refit", "--report=no"])
     assert len(set(records.read(run).labels.tolist())) == 6
-    toy.save(photos, toy.images(49, channels=3)[0][40:], prefix="new")
+    toy.save(photos, toy.photos(49)[0][40:], prefix="new")
     update.main([f"--workdir={run}", "--refit", "--report=no"])
     assert len(set(records.read(run).labels.tolist())) == 11
 
@@ -225,8 +225,8 @@ OLDER = {
 
 @pytest.mark.slow
 def test_two_processors_of_other_instructions_give_the_same_ids(tmp_path):
-    toy.save(tmp_path / "photos", toy.images(48, channels=3)[0])
-    toy.save(tmp_path / "more", toy.images(70, channels=3)[0][48:], prefix="new")
+    toy.save(tmp_path / "photos", toy.photos(48)[0])
+    toy.save(tmp_path / "more", toy.photos(70)[0][48:], prefix="new")
 
     def run(*arguments, **environment):
         command = [sys.executable, "-W", "ignore", "-m", "cluster_jax.cli.app", *arguments]
@@ -261,7 +261,7 @@ def test_a_title_written_into_a_file_leaves_the_photo(place, capsys):
         tags.add_text("Title", "the summer house")
         Image.open(photos / row["image"]).save(photos / row["image"], pnginfo=tags)
     (photos / rows[2]["image"]).rename(photos / "with a title.png")
-    toy.save(photos, toy.images(41, channels=3)[0][40:], prefix="new")
+    toy.save(photos, toy.photos(41)[0][40:], prefix="new")
     capsys.readouterr()
     update.main([f"--workdir={run}"])
     assert "1 photo is new; 1 photo is moved or renamed." in capsys.readouterr().out
@@ -293,7 +293,7 @@ def test_what_an_older_page_says_of_a_photo_that_was_turned_since(place):
     exif[ExifTags.Base.Orientation] = 6
     with Image.open(photos / first.names[7]) as file:
         file.save(photos / first.names[7], exif=exif)
-    (pixels,) = toy.images(41, channels=3)[0][40:]
+    (pixels,) = toy.photos(41)[0][40:]
     Image.fromarray(pixels).save(photos / first.names[9])
     update.main([f"--workdir={run}"])
     report.main([str(run), f"--corrections={place}/c.json"])
@@ -351,7 +351,7 @@ def test_a_photo_that_is_turned_by_its_tag_stays_and_is_seen_turned(place, capsy
 def test_folders_that_are_away_or_have_moved(place, capsys, refused, monkeypatch):
     """A disk that is away is not a folder of deleted photos, and the page shows them."""
     run, more = place / "run", place / "more"
-    toy.save(more, toy.images(52, channels=3)[0][40:], prefix="new")
+    toy.save(more, toy.photos(52)[0][40:], prefix="new")
     update.main([f"--workdir={run}", "more", "--report=no"])
     before = {row["image"]: row["cluster"] for row in toy.table(run)}
     # What only the update has added is damaged: the state before is there.
@@ -426,7 +426,7 @@ def test_all_photos_are_gone(place, refused):
 def test_a_second_folder_stays_until_a_person_says_that_it_is_gone(place, capsys, refused):
     """Whatever else is named, also a link to it, and an export has what is there."""
     run, more = place / "run", place / "more"
-    toy.save(more, toy.images(47, channels=3)[0][40:], prefix="new")
+    toy.save(more, toy.photos(47)[0][40:], prefix="new")
     (place / "link").symlink_to(more)
     update.main([f"--workdir={run}", "more", "link", "--report=no"])
     assert len(toy.table(run)) == 47
@@ -505,7 +505,7 @@ def test_a_file_that_cannot_be_read_is_on_the_page_as_long_as_it_is_there(place,
 
 def test_the_only_folder_is_away_and_another_one_is_named(place, capsys):
     run = place / "run"
-    toy.save(place / "card", toy.images(48, channels=3)[0][40:], prefix="new")
+    toy.save(place / "card", toy.photos(48)[0][40:], prefix="new")
     (place / "photos").rename(place / "unplugged")
     update.main([f"--workdir={run}", "card"])
     assert "photos is away or empty" in capsys.readouterr().out
@@ -539,7 +539,7 @@ def test_photos_and_run_move_together_twice(place, tmp_path, capsys, refused):
         os.chdir(home)
         capsys.readouterr()
         if do == "update":
-            toy.save(home / "photos", toy.images(42, channels=3)[0][40:], prefix="new")
+            toy.save(home / "photos", toy.photos(42)[0][40:], prefix="new")
             update.main(["--workdir=run"])
             assert "2 photos are new." in capsys.readouterr().out
         elif do == "report":
@@ -580,7 +580,7 @@ def test_labels_of_folders_stay(tmp_path):
     assert after.truth.tolist() == wanted
     assert len(wanted) == 34
     assert after.results["metrics"]["tree"]["ari"] is not None
-    toy.save(tmp_path / "photos", toy.images(35, channels=3)[0][34:], prefix="in none")
+    toy.save(tmp_path / "photos", toy.photos(35)[0][34:], prefix="in none")
     update.main([run, "--report=no"])
     after = records.read(tmp_path / "run")
     assert after.truth.tolist().count(-1) == 1
@@ -589,7 +589,7 @@ def test_labels_of_folders_stay(tmp_path):
 
 def test_an_export_of_new_photos_stays_out_of_the_photos_of_the_run(place, refused):
     """Its links would be photos of the next update."""
-    toy.save(place / "new", toy.images(3, channels=3)[0])
+    toy.save(place / "new", toy.photos(3)[0])
     flags = [f"--workdir={place}/run", f"--images={place}/new", f"--out={place}/p.csv"]
     said = refused(predict.main, *flags, f"--export={place}/photos/sorted")
     assert f"must be outside of the images' folder {place}/photos; got" in said

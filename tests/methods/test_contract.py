@@ -1,4 +1,7 @@
-"""What holds for every file of `methods/`: bare, and with NRCC where that applies."""
+"""What holds for every file of `methods/`: bare, and with NRCC where that applies.
+
+Of a perceptron, whose BatchNorm has statistics as that of convolutions has.
+"""
 
 import jax
 import numpy as np
@@ -9,6 +12,7 @@ from cluster_jax.methods import base
 from cluster_jax.training import build as builder
 from cluster_jax.training.checkpoint import Checkpoints
 from cluster_jax.training.step import make_step
+from tests import toy
 from tests.methods import cases
 
 # What is compiled by default: clusters between steps, and two queues. The reference steps run every
@@ -26,7 +30,7 @@ def test_every_method_has_a_case():
     [*((method, False) for method in (*cases.METHODS, *cases.STAGES)), ("byol", True)],
 )
 def test_a_step_returns_a_state_of_the_same_shapes_and_types(method, nrcc):
-    run = cases.build(method, nrcc)
+    run = cases.build(method, nrcc, **toy.PERCEPTRON)
     state = builder.abstract_state(run)
     batch = cases.draw(run.dataset, cases.LABELED.get(method), 0)
     step = make_step(run.method, run.optimizer, run.mesh)
@@ -41,7 +45,7 @@ def test_a_state_stays_what_it_is(tmp_path, method, nrcc):
 
     And no label but those of known classes has any effect.
     """
-    run = cases.build(method, nrcc)
+    run = cases.build(method, nrcc, **toy.PERCEPTRON)
     mesh = meshes.make(4)
     traces = []
 
@@ -52,7 +56,7 @@ def test_a_state_stays_what_it_is(tmp_path, method, nrcc):
     step = make_step(run.method._replace(loss=counted), run.optimizer, mesh)
 
     def start():
-        return cases.on_mesh(cases.initial(method, nrcc, 3), mesh)
+        return cases.on_mesh(cases.initial(method, nrcc, 3, **toy.PERCEPTRON), mesh)
 
     before = _shapes(start())
     middle, _ = cases.advance(run, start(), step, mesh, range(2))
