@@ -160,7 +160,7 @@ tables:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory, one_device, shallow_lite):
+def made(tmp_path_factory, one_device, shallow_lite, found_once):
     """A folder with photos, embeddings, and a run of each, of which each has an update."""
     folder = tmp_path_factory.mktemp("pages")
     pictures = toy.images(48, channels=3)[0]
@@ -501,7 +501,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.usefixtures("one_device", "shallow_lite")
+@pytest.mark.usefixtures("one_device", "shallow_lite", "found_once")
 @pytest.mark.filterwarnings("ignore:n_jobs value:UserWarning")
 def test_every_command_runs(kind, made, tmp_path, capsys):
     done = set()
@@ -549,7 +549,7 @@ def snippets():
                 yield page.name, code
 
 
-@pytest.mark.usefixtures("one_device", "shallow_lite")
+@pytest.mark.usefixtures("one_device", "shallow_lite", "found_once")
 @pytest.mark.filterwarnings("ignore:n_jobs value:UserWarning")
 def test_every_snippet_runs(made, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(shutil.copytree(made, tmp_path / "here"))

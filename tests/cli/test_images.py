@@ -27,7 +27,7 @@ from tests import toy
 from tests.report.test_report import Page
 from tests.rows import every_row
 
-pytestmark = [pytest.mark.usefixtures("one_device")]
+pytestmark = [pytest.mark.usefixtures("one_device", "shallow_lite")]
 
 QUICK = (
     "--config.data.image_size=48", "--config.eval.batch_size=16",
