@@ -12,7 +12,7 @@ from tests.cli.test_images import QUICK
 from tests.report.browser import CHROMIUM, STEPS, WATCH, visit
 
 pytestmark = [
-    pytest.mark.usefixtures("one_device", "shallow_lite"),
+    pytest.mark.usefixtures("one_device"),
     pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
 ]
 
