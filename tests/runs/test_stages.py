@@ -526,6 +526,10 @@ def test_without_labels_of_the_unlabeled():
     assert metrics["novel"].pop("n_clusters") == 2
     assert set(metrics["novel"].values()) == {None}
     assert {metrics[k] for k in ("all_acc", "kmeans_before_acc", "test")} == {None}
+    # Also of the held-out images alone.
+    metrics = discover(test=TEST._replace(true_labels=None)).metrics
+    assert metrics["all_acc"] is not None
+    assert metrics["test"] is None
 
 
 def test_a_new_image_is_judged_by_its_fifteen_nearest():
