@@ -107,13 +107,11 @@ def matched(before: Run, run: Run) -> NDArray:
     photo that was turned or replaced, or a row with another vector.
     """
     was = np.full(len(run.columns), -1)
-    rows, earlier_rows = run.columns["row"], before.columns["row"]
-    _, places, earlier_places = np.intersect1d(rows, earlier_rows, True, return_indices=True)
-    was[places] = earlier_places
+    _, new, old = np.intersect1d(run.columns["row"], before.columns["row"], return_indices=True)
+    was[new] = old
     if run.names is not None and (was < 0).any():
         earlier, now = paths(before), paths(run)
-        gone = np.setdiff1d(np.arange(len(earlier)), earlier_places).tolist()
-        left = {earlier[place]: place for place in gone}
+        left = {earlier[i]: i for i in np.setdiff1d(np.arange(len(earlier)), old).tolist()}
         for i in np.flatnonzero(was < 0).tolist():
             was[i] = left.pop(now[i], -1)
     return was
