@@ -57,7 +57,7 @@ class _OfRun(abc.ABC):
         """Returns labels int64 `[n]` at another level of the tree.
 
         Groups of a coarser level are unions of the clusters of `labels_`, and a union has the
-        number of its largest cluster; those of a finer level are numbered by size, from 0.
+        lowest number of its clusters; those of a finer level are numbered by size, from 0.
 
         Args:
             n_clusters: number of groups, up to that of the tree's leaves; None: `labels_`.

@@ -112,12 +112,15 @@ class SmoothTree(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
             checks.warn(f"{rows} in no cluster: zeros alone, which have no direction", 2)
         return self
 
-    def _set_state(self, fitted: TreeFit, state: stable_ids.State) -> Self:
-        """Sets the results: a fit, but with the clusters of a state of its rows."""
+    def _set_state(
+        self, fitted: TreeFit, state: stable_ids.State, merges: NDArray | None = None
+    ) -> Self:
+        """Sets the results: a fit, but with the clusters of a state of its rows, and their tree."""
         pairs = np.unique(np.stack([fitted.labels, state.ids]), axis=1)
         is_same = all(len(np.unique(labels)) == pairs.shape[1] for labels in pairs)
         verdict = fitted.verdict if is_same else UNCLEAR  # It is about the clusters of the fit.
-        self._fit_ = fitted = dataclasses.replace(fitted, labels=state.ids, verdict=verdict)
+        shown = {"labels": state.ids, "verdict": verdict, "earlier": merges}
+        self._fit_ = fitted = dataclasses.replace(fitted, **shown)
         self._state_ = state
         self.n_features_in_ = fitted.known.shape[1]
         self.labels_ = state.ids
@@ -145,7 +148,11 @@ class SmoothTree(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
             return self.fit(X)
         every = self._fit_.known.joined(self._new(X))
         fitted = tree_fit.fit(every, self.metric, self.n_clusters, self._seed())
-        return self._set_state(fitted, tree_fit.numbered(self._state_, every, fitted))
+        before = self.labels_
+        state = tree_fit.numbered(self._state_, every, fitted)
+        stayed = np.stack([before, state.ids[: len(before)]])
+        is_same = tree.are_same_clusters(before, stayed, state.ids)
+        return self._set_state(fitted, state, self._fit_.merges if is_same else None)
 
     def __sklearn_tags__(self) -> Tags:
         """Returns the tags of scikit-learn; the result of `transform` is always float32."""
@@ -173,8 +180,9 @@ class SmoothTree(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
     def cut(self, *, n_clusters: int | None = None) -> NDArray:
         """Returns the labels int64 `[n]` of another cut of the tree; without arguments `labels_`.
 
-        Fewer groups than clusters are unions of clusters, and a union has the number of its largest
-        cluster, so that a group keeps its number in `partial_fit`. More groups than clusters are
+        Fewer groups than clusters are unions of clusters, and a union has the lowest number of its
+        clusters. As long as `partial_fit` only adds rows to the clusters, the unions and their
+        numbers stay. More groups than clusters are
         parts of clusters, numbered by size, the largest is 0; after `partial_fit`, they are groups
         of the last fit, which may lie in several clusters. Rows in no cluster stay -1.
 
@@ -245,6 +253,7 @@ class SmoothTree(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
             "parameters": json.dumps(parameters, default=int),
             "scores": np.array(list(self.scores_.items()), np.float64).reshape(-1, 2),
             **{name: getattr(fitted, name) for name in _STORED},
+            "merges": fitted.merges,
             "known.rows": fitted.known.rows,
             "known.leaves": fitted.known.leaves,
             "columns": np.asarray(getattr(self, "feature_names_in_", ()), np.str_),
@@ -270,6 +279,7 @@ class SmoothTree(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
             smoother = {k.removeprefix("smoother."): plain[k] for k in plain if "smoother." in k}
             parts = {k.removeprefix("state."): v for k, v in stored.items() if "state." in k}
             state = stable_ids.from_arrays(parts)
+            merges = stored["merges"]
             if len(columns := stored["columns"]):
                 model.feature_names_in_ = columns.astype(object)
             fitted = TreeFit(
@@ -286,7 +296,7 @@ class SmoothTree(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
                 f"the stored clusters must be of cluster_jax {__version__}; got those of {version}"
                 f" ({error}): fit again, or use that version"
             ) from error
-        return model._set_state(fitted, state)
+        return model._set_state(fitted, state, merges)
 
     def _new(self, X: ArrayLike) -> NDArray:
         """Returns new rows as an array; errors are those of `predict`."""

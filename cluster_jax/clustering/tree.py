@@ -210,10 +210,33 @@ def linkage_of_clusters(rows: NDArray, leaves: NDArray, labels: NDArray) -> NDAr
     return linkage
 
 
-def unions(linkage: NDArray, labels: NDArray, count: int) -> NDArray:
-    """Returns clusters joined to `count` unions, int64 `[n]`, each with the number of its largest.
+def are_same_clusters(labels: NDArray, stayed: NDArray, every: NDArray) -> bool:
+    """Returns whether all rows have kept their clusters, and the clusters are the same.
 
-    Of equally large clusters that with the lowest number counts. Rows in no cluster stay so.
+    Then the tree of the clusters stays, whatever rows have been added or have left.
+
+    Args:
+        labels: int `[n]`, the clusters before, -1 for none.
+        stayed: int `[2, l]`, the clusters before and now of the rows that are there both times.
+        every: int `[m]`, the clusters of all rows now.
+
+    Example:
+        >>> before = np.array([0, 1, 1])
+        >>> are_same_clusters(before, np.array([before, before]), np.array([0, 1, 1, 0]))
+        True
+        >>> are_same_clusters(before, np.array([before, before]), np.array([0, 1, 1, 2]))
+        False
+    """
+    return np.array_equal(stayed[0], stayed[1]) and np.array_equal(
+        np.unique(labels[labels != NO_CLUSTER]), np.unique(every[every != NO_CLUSTER])
+    )
+
+
+def unions(linkage: NDArray, labels: NDArray, count: int) -> NDArray:
+    """Returns clusters joined to `count` unions, int64 `[n]`, each with its lowest number.
+
+    Of the clusters of a new fit the lowest number is that of the largest one, of others that of the
+    oldest: it stays, whatever rows are added. Rows in no cluster stay so.
 
     Args:
         linkage: float `[k - 1, 4]`, the tree of the clusters, see `linkage_of_clusters`.
@@ -223,15 +246,14 @@ def unions(linkage: NDArray, labels: NDArray, count: int) -> NDArray:
     Example:
         >>> linkage = np.array([[0, 1, 1.0, 2], [2, 3, 4.0, 3]])
         >>> unions(linkage, np.array([4, 7, 7, 9, -1]), 2).tolist()
-        [7, 7, 7, 9, -1]
+        [4, 4, 4, 9, -1]
     """
     is_in = labels != NO_CLUSTER
     ids, codes = np.unique(labels[is_in], return_inverse=True)
-    groups = cut_tree(linkage, count)
-    largest = np.lexsort((ids, -np.bincount(codes)))
-    _, first = np.unique(groups[largest], return_index=True)
+    groups = cut_tree(linkage, count)  # Numbered by the first leaf, which is the lowest cluster.
+    first, _ = by_first(groups)
     result = labels.astype(np.int64)
-    result[is_in] = ids[largest][first][groups[codes]]
+    result[is_in] = ids[first][groups[codes]]
     return result
 
 

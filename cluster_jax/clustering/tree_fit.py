@@ -73,6 +73,8 @@ class TreeFit:
         linkage: float64 `[m - 1, 4]`, the tree as in SciPy.
         n_clusters, seed: with which the rows were fitted.
         verdict, gap, scores: see `SmoothTree`.
+        earlier: float64 `[k - 1, 4]`, the tree of the same clusters before rows were added, which
+            stays theirs; None without one.
     """
 
     labels: NDArray
@@ -86,6 +88,7 @@ class TreeFit:
     verdict: str
     gap: float
     scores: Mapping[int, float]
+    earlier: NDArray | None = None
 
     @property
     def ids(self) -> NDArray:
@@ -127,16 +130,23 @@ class TreeFit:
             return self.smoother.transform(x)
         return self.smoother.smooth[self.leaves]
 
-    def unions(self, count: int) -> NDArray:
-        """Returns the clusters of the n rows, joined to `count` unions, int64 `[n]`.
+    @functools.cached_property
+    def merges(self) -> NDArray:
+        """The tree of the k clusters, float64 `[k - 1, 4]`, see `tree.linkage_of_clusters`.
 
-        Ward's criterion joins them, by their means of smooth rows, as in the tree. A union has the
-        number of its largest cluster, of equally large ones the lowest.
+        Ward's criterion joins them, by their means of smooth rows, as in the tree of the leaves. A
+        new fit whitens anew, and may join nearly equal pairs in another order: so clusters that
+        have stayed the same keep the tree that they have.
         """
+        if self.earlier is not None:
+            return self.earlier
         is_in = self.labels != NO_CLUSTER
         rows, leaves = self.smoother.smooth, self.leaves[is_in]
-        linkage = tree.linkage_of_clusters(rows, leaves, self.labels[is_in])
-        return tree.unions(linkage, self.labels, count)
+        return tree.linkage_of_clusters(rows, leaves, self.labels[is_in])
+
+    def unions(self, count: int) -> NDArray:
+        """Returns the clusters of the n rows, joined to `count` unions, see `tree.unions`."""
+        return tree.unions(self.merges, self.labels, count)
 
 
 def fit(

@@ -135,7 +135,11 @@ def next_state(before: Run, now: Now, x: Rows, numbers: Numbers, clustering: Clu
         points=points.astype(np.float32) if points.size else None,
         placer=placer_of(clustering, state.ids, described, after),
     )
-    return measured.described(after, described if is_in_blocks else None)
+    after = measured.described(after, described if is_in_blocks else None)
+    now = after.labels[: len(old)][old < len(had)]
+    if trees.are_same_clusters(had, np.stack([stayed, now]), after.labels):
+        after = dataclasses.replace(after, linkage=before.linkage)
+    return after
 
 
 def placer_of(clustering: Clustering, ids: NDArray, x: NDArray, run: Run) -> Placing | None:

@@ -105,6 +105,26 @@ def test_cuts_are_of_the_clusters_and_not_of_the_last_fit(seed):
         assert len(set(zip(groups.tolist(), model.labels_.tolist(), strict=True))) == k
 
 
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+@pytest.mark.parametrize("centers", [((10, 10), (70, 70), (70, 10), (74, 10)), 3, 5, 8])
+def test_cuts_stay_while_rows_are_only_added(centers, metric, tmp_path):
+    """Two pairs may be equally near: another fit, and its whitening, would join the other one."""
+    rng = np.random.default_rng(7)
+    if isinstance(centers, int):
+        centers = rng.uniform(0, 70, (centers, 2))
+    x = np.concatenate([center + rng.normal(size=(35, 2)) for center in np.array(centers)])
+    model = SmoothTree(metric).fit(x)
+    numbers = range(1, model.n_clusters_ + 1)
+    cuts = [model.cut(n_clusters=k) for k in numbers]
+    for i in range(3):
+        model.partial_fit(x[[5 * i]] + 0.1)
+        if i == 1:
+            model.save(tmp_path / "model.npz")
+            model = SmoothTree.load(tmp_path / "model.npz")
+        for before, k in zip(cuts, numbers, strict=True):
+            np.testing.assert_array_equal(model.cut(n_clusters=k)[: len(x)], before)
+
+
 def test_rows_in_no_cluster_are_in_no_leaf():
     draw = kinds()
     x, more = draw(30, 30)[0], draw(3, 3)[0]

@@ -358,18 +358,21 @@ def test_a_copy_goes_where_a_person_has_put_its_photo(tmp_path):
         assert after.columns["decided"].sum() == 2, "a person has said nothing about the copies"
 
 
-def test_a_cut_is_by_the_distance_of_the_metric_also_after_an_update(tmp_path):
+def test_a_cut_is_by_the_distance_of_the_metric_and_stays_while_rows_are_only_added(tmp_path):
     """Two of these clusters lie in one direction, and are far from each other."""
-    centers = np.array([[20.0, 20], [60, 60], [60, 20], [64, 20]])
-    rng = np.random.default_rng(5)
-    x = np.repeat(centers, 40, axis=0) + 0.5 * rng.normal(size=(160, 2))
+    centers = np.array([(10, 10), (70, 70), (70, 10), (74, 10)])
+    rng = np.random.default_rng(7)
+    x = np.concatenate([center + rng.normal(size=(35, 2)) for center in centers])
     np.save(tmp_path / "x.npy", x)
     workdir = tmp_path / "run"
     flags = ["--metric=euclidean", "--report=no", "--quiet"]
     cluster.main([f"--features={tmp_path}/x.npy", f"--workdir={workdir}", *flags])
-    before = place.cut(records.read(workdir), n_clusters=3)
-    assert len(np.unique(before[80:])) == 1
-    updates.update_rows(workdir, Table(x[:1] + 0.1), add=True, with_report=False)
-    after = records.read(workdir)
-    np.testing.assert_array_equal(after.labels[:160], records.read(workdir, 1).labels)
-    np.testing.assert_array_equal(place.cut(after, n_clusters=3)[:160], before)
+    before = records.read(workdir)
+    assert len(np.unique(place.cut(before, n_clusters=3)[70:])) == 1
+    for row in (0, 5, 10):  # The second pair of three clusters is as near as another one.
+        updates.update_rows(workdir, Table(x[[row]] + 0.1), add=True, with_report=False)
+        after = records.read(workdir)
+        np.testing.assert_array_equal(after.labels[:140], before.labels)
+        for k in (2, 3):
+            cut = place.cut(after, n_clusters=k)[:140]
+            np.testing.assert_array_equal(cut, place.cut(before, n_clusters=k))
