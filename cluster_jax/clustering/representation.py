@@ -64,6 +64,9 @@ _FEWEST, _ROWS_PER_VALUE = 50, 3
 _UPDATES = 10
 # Sums of squares of larger numbers leave the range of float64.
 LARGEST = 1e150
+# Length of sharp rows, of which those of the training have 1 on average, from which the direction
+# alone decides: longer ones leave the range of float32.
+_FAR = 1e6
 
 
 class Smoother(NamedTuple):
@@ -109,11 +112,21 @@ class Smoother(NamedTuple):
         return _weights(self.neighbors, self.counts)
 
     def project(self, x: NDArray) -> NDArray:
-        """Returns sharp rows float32 `[m, r]` of finite features `[m, d]`, each on its own."""
+        """Returns sharp rows float32 `[m, r]` of finite features `[m, d]`, each on its own.
+
+        Rows that are a million times as far from the mean as the training rows are moved to this
+        distance.
+        """
         sharp = np.empty((len(x), self.components.shape[1]), np.float32)
         for rows in blocks(*x.shape):
             centered = _centered(x[rows], self.mean, self.is_cosine)
-            sharp[rows] = self._scaled(centered @ self.components)
+            with np.errstate(over="ignore", invalid="ignore"):
+                projected = centered @ self.components
+            is_far = ~(np.abs(projected).max(axis=1, initial=0.0) <= _FAR)
+            if is_far.any():
+                ends = centered[is_far] / np.abs(centered[is_far]).max(axis=1, keepdims=True)
+                projected[is_far] = _FAR * normalize_rows(ends @ self.components)
+            sharp[rows] = self._scaled(projected)
         return sharp
 
     def transform(self, x: NDArray) -> NDArray:

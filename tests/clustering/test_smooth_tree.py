@@ -186,6 +186,17 @@ def test_equal_rows_are_one_cluster(metric, value, columns):
     assert (model.n_clusters_, model.verdict_) == (1, "one_cluster")
 
 
+@every_row("metric", representation.METRICS)
+def test_rows_far_away_have_the_clusters_of_their_direction(metric):
+    x, _ = blobs((60, 60, 60))
+    model = SmoothTree(metric).fit(x)
+    near = model.predict_proba(1e12 * x)
+    np.testing.assert_allclose(near.sum(axis=1), 1)
+    for scale in (1e39, 1e140):
+        np.testing.assert_allclose(model.predict_proba(scale * x), near, atol=1e-4)
+        assert np.isfinite(model.transform(scale * x)).all()
+
+
 def test_copies_zero_rows_and_constant_columns():
     x, truth = blobs((100, 100, 100))
     x[:90] = x[0]
