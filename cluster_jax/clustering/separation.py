@@ -43,6 +43,8 @@ from cluster_jax.core.arrays import cluster_means
 _WINDOWS, _HALF_WIDTH = 21, 0.2
 # Share of the rows at the ends that may be in between; the least difference of square roots.
 _RARE, LEAST_DROP = 1 / 6, 2.7
+# Fewest rows that can be apart from others: eight have the least square root, 2.8.
+FEWEST = 8
 # Number of nearest clusters that each cluster is compared with.
 _NEAREST = 4
 # Fewest rows of a piece of a curved cluster.
@@ -80,7 +82,7 @@ def joined(
         >>> np.bincount(joined(x, rows, halves)).tolist()
         [100, 100, 100]
     """
-    if not labels.any() or len(labels) < _ROWS_PER_AXIS * rows.sharp.shape[1]:
+    if not labels.any() or not has_enough_rows(rows):
         return np.zeros(len(labels), np.int64)
     pieces = _pieces(rows.smooth, labels) if is_curved else labels
     members = tree.members(pieces)
@@ -94,6 +96,18 @@ def joined(
     k = int(labels.max()) + 1
     graph = sparse.coo_array((np.ones(len(first)), (first, second)), shape=(k, k))
     return connected_components(graph, directed=False)[1].astype(np.int64)[labels]
+
+
+def has_enough_rows(rows: Smoother) -> bool:
+    """Returns whether there are two rows for each axis; with fewer, nothing can be told apart.
+
+    Example:
+        >>> x = np.random.default_rng(0).normal(size=(300, 8))
+        >>> [has_enough_rows(representation.fit(x[:n], "euclidean")) for n in (15, 16)]
+        [False, True]
+    """
+    n, r = rows.sharp.shape
+    return n >= _ROWS_PER_AXIS * r
 
 
 def _nearest_pairs(means: NDArray, own: NDArray | None) -> list[tuple[int, int]]:

@@ -5,11 +5,11 @@
 1. Apart (`_divided`, `_judged`). A cluster that has parts that are apart, by `separation`, is
    replaced by them, as long as there are such clusters. The answer is clear if all clusters are
    then apart, by the same test, and those with 95 % of the rows have no parts: the test needs eight
-   rows to say that two parts are apart, and six or seven may be a part, too; up to five rows must
-   not hide that others are apart. With the cosine they must be apart by the Euclidean distance,
+   rows to say that two parts are apart; six or seven may be a part, too, and up to seven must not
+   hide that others are apart. With the cosine they must be apart by the Euclidean distance,
    too, since the directions of one long Gaussian are two clusters, and have no parts by it. It is
-   one cluster if there is one, with the cosine only if there are no parts by the Euclidean
-   distance.
+   one cluster if there is one, and at least two rows for each axis, with the cosine only if there
+   are no parts by the Euclidean distance.
 2. Best guess, of an answer that is not clear. If less than 75 % of the clusters, and of
    the rows, are apart, it is that of `choose_k` and `levels`, without the parts of step 1.
 3. Too many (`_is_too_many`). More than 12 clusters of a best guess must have 14 rows on average,
@@ -121,8 +121,8 @@ def _parts(x: NDArray, metric: str) -> tuple[NDArray, bool]:
     """Returns the parts of a cluster that are apart, int64 `[m]`; all 0 if there are none.
 
     The second result is whether there may be two parts nevertheless: rows are rare between them,
-    but only six or seven rows at one end say so, or fewer rows are a part of their own, which is
-    apart from neither.
+    but only six or seven rows at one end say so, or at most seven rows are a part of their own,
+    which is apart from neither.
 
     Args:
         x: `[m, d]`, the features of the rows of the cluster.
@@ -143,8 +143,8 @@ def _parts(x: NDArray, metric: str) -> tuple[NDArray, bool]:
     if joined(tried[0], least_drop=np.sqrt(MIN_ROWS)).any():
         return whole, True
     for parts in tried:
-        is_large = (np.bincount(parts) >= MIN_ROWS)[parts]
-        apart = joined(parts, least_rows=MIN_ROWS)[is_large]
+        is_large = (np.bincount(parts) >= separation.FEWEST)[parts]
+        apart = joined(parts, least_rows=separation.FEWEST)[is_large]
         if (apart != apart[:1]).any():
             return whole, True
     return whole, False
@@ -156,8 +156,9 @@ def _judged(x: NDArray, rows: Smoother, labels: NDArray, is_curved: bool) -> tup
     See step 1. No cluster has parts that are apart, which is not checked here.
     """
     if not labels.any():
-        # The cosine may not see what the distance sees.
-        is_whole = not rows.is_cosine or not _divided(x, "euclidean", labels)[0].any()
+        is_whole = separation.has_enough_rows(rows)
+        if is_whole and rows.is_cosine:  # It may not see what the distance sees.
+            is_whole = not _divided(x, "euclidean", labels)[0].any()
         return 1.0, ONE if is_whole else UNCLEAR
     together = separation.joined(x, rows, labels)
     if is_curved and together.max() < labels.max():  # Some may be round one another.

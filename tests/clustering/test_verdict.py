@@ -144,16 +144,37 @@ def test_parts_that_are_apart_become_clusters(split, found):
     assert fit(x).n_clusters_ == found
 
 
-@pytest.mark.parametrize(("each", "columns"), [(20, 6), (16, 24)])
-def test_a_few_rows_do_not_hide_that_others_are_apart(each, columns):
-    """Four times two clusters ten deviations apart, and five rows beside both."""
+@pytest.mark.parametrize(("each", "few", "columns"), [(20, 5, 6), (16, 5, 24), (30, 6, 6)])
+def test_a_few_rows_do_not_hide_that_others_are_apart(each, few, columns):
+    """Four times two clusters ten deviations apart, and a few rows beside both."""
     rng = np.random.default_rng(0)
-    y = np.repeat(np.arange(12), [each, each, 5] * 4)
+    y = np.repeat(np.arange(12), [each, each, few] * 4)
     centers = 200 * np.eye(4, columns)[np.arange(12) // 3]
     centers[0::3, 4] += 10
     centers[2::3, 5] += 30
     model = SmoothTree("euclidean").fit(centers[y] + rng.normal(size=(len(y), columns)))
     assert model.verdict_ != "clear" or model.n_clusters_ in (8, 12)
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+def test_far_rows_do_not_hide_that_others_are_apart(seed):
+    """Seven clusters among 6 % of rows that are ten times as far away in all directions."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(406) % 7
+    centers = rng.normal(size=(7, 5))
+    gaps = np.linalg.norm(centers[:, None] - centers, axis=2) + np.diag([np.inf] * 7)
+    x = 10 / gaps.min() * centers[y] + rng.normal(size=(406, 5))
+    model = SmoothTree("euclidean").fit(np.concatenate([x, 100 * rng.normal(size=(24, 5))]))
+    assert model.verdict_ != "clear" or adjusted_rand_score(y, model.labels_[:406]) > 0.95
+
+
+def test_fewer_rows_than_twice_the_axes_are_not_said_to_be_one_cluster():
+    """Six clusters nine deviations apart, in many more columns than rows."""
+    rng = np.random.default_rng(0)
+    y = np.arange(66) % 6
+    x = 9 / np.sqrt(3000) * rng.normal(size=(6, 1500))[y] + rng.normal(size=(66, 1500))
+    model = SmoothTree("euclidean").fit(x)
+    assert model.verdict_ == "unclear" or adjusted_rand_score(y, model.labels_) == 1
 
 
 @pytest.mark.parametrize("seed", [1, 2])
