@@ -62,6 +62,8 @@ NEARER, _LOOK = 0.75, 10_000
 _FEWEST, _ROWS_PER_VALUE = 50, 3
 # Updates of the micro-clusters.
 _UPDATES = 10
+# Share of the largest spread of an axis below which another one has none but rounding.
+_FLAT = 1e-6
 # Sums of squares of larger numbers leave the range of float64.
 LARGEST = 1e150
 # Length of sharp rows, of which those of the training have 1 on average, from which the direction
@@ -382,7 +384,10 @@ def _principal_axes(x: NDArray, n_axes: int | None) -> NDArray:
         # A plane is enough for a curve; no axis that stands out means that all may matter.
         n_axes = 2 if n_axes == 1 else n_axes or d
         n_axes = d if _has_clusters(x @ vectors[:, n_axes:]) else n_axes
-    return vectors[:, :n_axes]
+    axes = vectors[:, :n_axes]
+    # No row differs along an axis of constant or repeated columns: without them it is not there.
+    spread = np.abs(x @ axes).max(axis=0)
+    return axes[:, spread > _FLAT * spread.max()] if spread.any() else axes[:, :1]
 
 
 def _has_clusters(rows: NDArray) -> bool:

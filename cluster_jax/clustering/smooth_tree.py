@@ -62,8 +62,9 @@ class SmoothTree(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         n_clusters_: number of clusters.
         verdict_: a statement about `labels_`. `"clear"`: rows are rare between each cluster and its
             nearest ones, and no cluster has parts with rare rows between them, but for clusters
-            of at most 5 % of the rows; parts of fewer than six rows are not looked for.
-            `"one_cluster"`: there are no such parts. `"unclear"`: the clusters are a best guess;
+            of at most 5 % of the rows; parts of fewer than six rows are not looked for, nor those
+            that lie closer together than they are wide: scale the columns first. `"one_cluster"`:
+            there are no such parts. `"unclear"`: the clusters are a best guess;
             with `n_clusters` always, and after `partial_fit` unless the clusters are those of a
             new fit.
         gap_: silhouette of the first split of the rows, less that of rows without clusters;

@@ -186,6 +186,18 @@ def test_equal_rows_are_one_cluster(metric, value, columns):
     assert (model.n_clusters_, model.verdict_) == (1, "one_cluster")
 
 
+@every_row("draw", ["normal", "uniform", "exponential"])
+@every_row("n_columns", [1, 2])
+def test_constant_and_repeated_columns_change_nothing(draw, n_columns):
+    x = getattr(np.random.default_rng(1), draw)(size=(90, n_columns))
+    model = SmoothTree("euclidean").fit(x)
+    more = np.full((90, 2), 7.0)
+    for other in ([x, more], [more[:, :1], x, x]):
+        again = SmoothTree("euclidean").fit(np.concatenate(other, axis=1))
+        assert again.verdict_ == model.verdict_
+        assert adjusted_rand_score(again.labels_, model.labels_) == 1
+
+
 @every_row("metric", representation.METRICS)
 def test_rows_far_away_have_the_clusters_of_their_direction(metric):
     x, _ = blobs((60, 60, 60))
