@@ -187,12 +187,11 @@ def test_equal_rows_are_one_cluster(metric, value, columns):
 
 
 @every_row("draw", ["normal", "uniform", "exponential"])
-@every_row("n_columns", [1, 2])
-def test_constant_and_repeated_columns_change_nothing(draw, n_columns):
-    x = getattr(np.random.default_rng(1), draw)(size=(90, n_columns))
+def test_constant_and_repeated_columns_change_nothing(draw):
+    x = getattr(np.random.default_rng(1), draw)(size=(200, 1))
     model = SmoothTree("euclidean").fit(x)
-    more = np.full((90, 2), 7.0)
-    for other in ([x, more], [more[:, :1], x, x]):
+    sevens = np.full((200, 2), 7.0)
+    for other in ([x, sevens], [sevens, x, x]):
         again = SmoothTree("euclidean").fit(np.concatenate(other, axis=1))
         assert again.verdict_ == model.verdict_
         assert adjusted_rand_score(again.labels_, model.labels_) == 1
