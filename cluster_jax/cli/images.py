@@ -102,6 +102,8 @@ def _conclusion(run: "Run", workdir: epath.Path) -> str:
     doubtful = measured.count_doubtful(run)
     doubts = f"; {counted(doubtful, 'photo is', 'photos are')} doubtful" if doubtful else ""
     sure = _SURENESS.get(str(metrics.get("verdict")))
+    if (metrics.get("verdict"), metrics["n_clusters"]) == ("unclear", 1):
+        sure = "a best guess"
     if summary.is_too_few(metrics):
         sure = "too few different photos to look for more"
     sure = _ORIGINS.get(run.origin, sure)

@@ -91,6 +91,11 @@ def verdict(metrics: Mapping[str, Any], noun: str, group: str = "cluster") -> st
         return f"The {noun} form one {group}: no split separates them clearly."
     if answer != "unclear":
         return None
+    if "gap" in metrics and metrics["n_clusters"] == 1:
+        return (
+            f"No clear answer: no split separates the {noun} clearly, which does not prove that "
+            f"they form one {group}."
+        )
     clusters = counted(metrics["n_clusters"], f"{group} is", f"{group}s are")
     doubt = f"some {group}s may belong together, or have parts"
     if gap is None and "gap" in metrics:  # The tree's clusters by density have no gap.

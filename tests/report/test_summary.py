@@ -83,6 +83,8 @@ def test_a_best_guess_is_told():
         "No clear answer: the 13 clusters are a best guess. Their silhouette is 0.19 higher than "
         "it would be without clusters, but some clusters may belong together, or have parts."
     )
+    one = summary.verdict({**metrics, "gap": -0.02, "n_clusters": 1}, "rows")
+    assert "no split separates the rows clearly, which does not prove" in one
     # GridShift has no such figure.
     said = summary.verdict({"verdict": "unclear", "n_clusters": 13}, "images")
     assert "the images may form one cluster or none" in said
