@@ -11,8 +11,9 @@ a cut of Ward's tree. The number with the highest silhouette is chosen, averaged
 before and after smoothing, if it is high enough above that of Gaussian rows of the same covariance.
 Two clusters are apart if rows are rare between them. A cluster that has parts that are apart is
 replaced by them. The verdict is "clear" if all clusters are apart, "one_cluster" if there is one
-that has no parts, and otherwise "unclear", a best guess. `cut` gives coarser and finer groups of one tree, `predict`
-assigns new rows. Equal rows count once, and too many rows to compare all pairs are condensed first.
+that has no parts, and otherwise "unclear", a best guess. `cut` gives coarser and finer groups of
+one tree, `predict` assigns new rows. Equal rows count once, and too many rows to compare all pairs
+are condensed first.
 The algorithm is the project's own, see `cluster_jax.clustering.tree_fit` and `verdict`.
 
 **`GridShift`** after `reduce` is NRCC's way (section 3.6): UMAP to three dimensions, then mean

@@ -95,7 +95,7 @@ def _distances(run: Run, x: NDArray | None) -> NDArray:
 
 
 def _linkage(run: Run) -> NDArray:
-    """Returns the tree of the clusters, see `Run.linkage`.
+    """Returns the tree of the clusters, see `Run.linkage`; where they stay, `next_state` keeps it.
 
     It is Ward's tree of their mean smooth rows, as where a fit has found them; of another method
     than `SmoothTree` it is that of their mean features.

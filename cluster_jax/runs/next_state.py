@@ -118,7 +118,8 @@ def next_state(before: Run, now: Now, x: Rows, numbers: Numbers, clustering: Clu
     columns["found"] = np.where(columns["decided"], columns["found"], columns["label"])
     born = {event.id for event in state.events if event.kind == stable_ids.EMERGED}
     had = before.labels
-    stayed = had[now.old[now.old < len(had)]]
+    is_there = now.old < len(had)
+    stayed = had[now.old[is_there]]
     is_in_blocks = isinstance(x, Shards)
     described = x[after.rows] if is_in_blocks else np.asarray(x)
     points = described if is_in_blocks and clustering.tree is None else clustering.points
@@ -136,8 +137,8 @@ def next_state(before: Run, now: Now, x: Rows, numbers: Numbers, clustering: Clu
         placer=placer_of(clustering, state.ids, described, after),
     )
     after = measured.described(after, described if is_in_blocks else None)
-    now = after.labels[: len(old)][old < len(had)]
-    if trees.are_same_clusters(had, np.stack([stayed, now]), after.labels):
+    both = np.stack([stayed, after.labels[: len(now.old)][is_there]])
+    if trees.are_same_clusters(had, both, after.labels):
         after = dataclasses.replace(after, linkage=before.linkage)
     return after
 

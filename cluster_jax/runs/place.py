@@ -105,8 +105,9 @@ def cut(run: Run, *, n_clusters: int | None = None) -> NDArray:
     """Returns the group of each row at another cut of the tree, int64 `[n]`, -1 for none.
 
     No more groups than clusters are unions of the current clusters, and a union has the lowest
-    number of its clusters. While an update only adds rows to clusters, the unions stay. More groups are those of the tree of the last clustering, which ignores
-    corrections; they are numbered by size, the largest is 0.
+    number of its clusters. As long as an update only adds rows to clusters, the unions stay. More
+    groups are those of the tree of the last clustering, which ignores corrections; they are
+    numbered by size, the largest is 0.
 
     Args:
         run: the run.
