@@ -120,7 +120,7 @@ class SmoothTree(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         pairs = np.unique(np.stack([fitted.labels, state.ids]), axis=1)
         is_same = all(len(np.unique(labels)) == pairs.shape[1] for labels in pairs)
         verdict = fitted.verdict if is_same else UNCLEAR  # It is about the clusters of the fit.
-        shown = {"labels": state.ids, "verdict": verdict, "earlier": merges}
+        shown: dict[str, Any] = {"labels": state.ids, "verdict": verdict, "earlier": merges}
         self._fit_ = fitted = dataclasses.replace(fitted, **shown)
         self._state_ = state
         self.n_features_in_ = fitted.known.shape[1]
