@@ -51,8 +51,8 @@ clusterer = ImageClusterer(
 # ## Look at the clusters
 #
 # `labels_` has the cluster of each image, and `distances_` the distance to the center of the
-# cluster. The nearest images are the most typical ones. `outliers_` marks images that are far from
-# every mode.
+# cluster. The nearest images are the most typical ones. `outliers_` marks the images of clusters
+# that are too small to count.
 
 # %%
 print(f"Found {clusterer.n_clusters_} clusters and {clusterer.outliers_.sum()} outliers.")

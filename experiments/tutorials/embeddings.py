@@ -35,9 +35,10 @@ print(f"accuracy {accuracy(digits[fitted], tree.labels_):.2f}")
 # %% [markdown]
 # ## How sure each row is
 #
-# A probability is the share of a row's neighbors that are in its cluster. It is low between two
-# clusters. `second_labels_` is the most probable other cluster. On new photos these probabilities
-# are [close to the truth](../log.md#frozen-features-and-clusters).
+# A probability is the share of the cluster among the row, its neighbors and theirs. It is low
+# between two clusters. `second_labels_` is the most probable other cluster. On new photos of
+# classes that the network knows, the probabilities are close to the share that is right; on others
+# they [are too high](../number_of_clusters/probabilities.md).
 
 # %%
 sure = tree.probabilities_ > 0.9
@@ -49,12 +50,14 @@ print(f"row {i}: cluster {tree.labels_[i]} or {tree.second_labels_[i]}")
 # ## Coarser and finer
 #
 # The clusters are one level of a tree. `cut` returns another level: it merges similar clusters, or
-# splits them, until there are as many as you ask for.
+# splits them, until there are as many as you ask for. Merged clusters have the number of the
+# largest of them.
 
 # %%
 for k in (2, 5, 10):
     groups = tree.cut(n_clusters=k)
-    print(f"{k} groups of", *np.bincount(groups), "rows")
+    numbers, sizes = np.unique(groups, return_counts=True)
+    print(f"{k} groups of", *sizes, "rows; their numbers:", *numbers)
 print(f"accuracy of 10 groups {accuracy(digits[fitted], groups):.2f}")
 
 # %% [markdown]
@@ -79,7 +82,7 @@ np.save("x.npy", features)
 # cluster-jax cluster --features=x.npy --workdir=out
 # ```
 #
-# It writes into the folder `out`: `report.html`, with a map by UMAP; `assignments.csv`, with the
+# It writes into the folder `out`: `report.html`, with a map; `assignments.csv`, with the
 # cluster of each row, its probability, and the most probable other cluster; and `results.json`.
 #
 # This command assigns new rows, and writes `out/predictions.csv`:

@@ -72,10 +72,11 @@ print(f"new rows of unknown classes: {is_novel.mean():.2f} get a novel one")
 # %% [markdown]
 # ## Photos
 #
-# For a folder of photos, `ImageClusterer(n_clusters=5).fit("photos", y)` embeds them first by the
-# pretrained network; `y` is in the order of the sorted paths. The command takes a folder for each
-# class. The first five by name are known (`novel.classes`), and the images of the others are
-# divided into five novel classes (`method.n_classes`):
+# For a folder of photos, `ImageClusterer(n_clusters=5).fit(photos, y)` embeds them first by the
+# pretrained network, where `photos` is a list of files and `y` has an entry for each. (The files of
+# a folder are in the order of their names, where `2.jpg` comes before `10.jpg`.) The command takes
+# a folder for each class. The first five by name are known (`novel.classes`), and the images of the
+# others are divided into five novel classes (`method.n_classes`):
 #
 # ```bash
 # cluster-jax train --config=ncl_images --config.data.dir=DIR \

@@ -83,27 +83,29 @@ for group, names in clusterer.results_["suggested_names"].items():
 # ## Fewer groups
 #
 # The groups are one level of a tree. `cut` returns another level. Here it merges the most similar
-# groups until four are left.
+# groups until four are left, each with the number of the largest one in it.
 
 # %%
-print("in 4 groups:", np.bincount(clusterer.cut(n_clusters=4)))
+numbers, sizes = np.unique(clusterer.cut(n_clusters=4), return_counts=True)
+print("in 4 groups:", sizes, "with the numbers", numbers)
 
 # %% [markdown]
 # ## New photos
 #
-# `assign` finds the groups of new photos. `is_novel` marks photos that are unlike all photos of
-# the fit. It is a hint, and wrong for one in twenty photos: here it marks the picture of noise, but
-# also the coffee. `nearest` finds the most similar photos: a new photo on the left, the nearest
-# ones beside it.
+# `assign` finds the groups of new photos. A list of files keeps its order; those of a folder are in
+# the order of their names, where `2.jpg` comes before `10.jpg`. `is_novel` marks photos that are
+# unlike all photos of the fit. It is a hint, and also marks about one in twenty photos of known
+# kinds: here the picture of noise, but also the coffee. `nearest` finds the most similar photos: a
+# new photo on the left, the nearest ones beside it.
 
 # %%
 noise = rng.integers(0, 256, (224, 224, 3), dtype=np.uint8)
 Image.fromarray(noise).save("new-photos/zz_noise.png")
 new = sorted(pathlib.Path("new-photos").iterdir())
-placed = clusterer.assign("new-photos")
+placed = clusterer.assign(new)
 for file, group, is_novel in zip(new, placed.labels, placed.is_novel, strict=True):
     print(f"{file.name:14} group {group}", "(unlike all others)" if is_novel else "")
-similar = clusterer.nearest("new-photos", n=7)
+similar = clusterer.nearest(new, n=7)
 contact_sheet([[n, *(f"photos/{f}" for f in fs)] for n, fs in zip(new, similar.files, strict=True)])
 
 # %% [markdown]
