@@ -185,8 +185,8 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
         Args:
             X: the images. In a list of paths a file counts once.
             y: None, or the class of each image that can be read: a whole number or a name, -1 if
-                unknown. Files of a folder are in the order of their paths; a list of files without
-                a folder or `.zip` keeps its order.
+                unknown. Files of a folder are in the order of their paths, where `2.jpg` comes
+                before `10.jpg`; a list of files without a folder or `.zip` keeps its order.
 
         Returns:
             The estimator.
@@ -230,10 +230,11 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
     def transform(self, X: Images) -> NDArray:
         """Computes features of images as they are clustered, float32 `[m, d]`, unit rows.
 
-        Files of a folder are in the order of their paths; a list of files without a folder or
-        `.zip` keeps its order and repeats, a row each. Unreadable files, also those of a list, have
-        no row, and a warning has their number and their names, up to 200 characters; nor has a raw
-        photo beside an image of its name, of which a warning says how many there are.
+        Files of a folder are in the order of their paths, where `2.jpg` comes before `10.jpg`; a
+        list of files without a folder or `.zip` keeps its order and repeats, a row each. Unreadable
+        files, also those of a list, have no row, and a warning has their number and their names, up
+        to 200 characters; nor has a raw photo beside an image of its name, of which a warning says
+        how many there are.
         """
         check_is_fitted(self, "labels_")
         with self._printing():

@@ -20,7 +20,7 @@ def _parser() -> Parser:
     parser = Parser("predict", __doc__)
     add = parser.add_argument
     add("--workdir", required=True, metavar="DIR", help="folder of a finished run")
-    images = "folder, image file, .npy or .npz; of a training on features also .csv"
+    images = "folder, .zip, image file, .npy or .npz; of a training on features also .csv"
     add("--images", metavar="PATH", help=images)
     add_new_rows(parser, "new rows")
     add("--out", metavar="FILE", help="the table (default: predictions.csv in the workdir)")
