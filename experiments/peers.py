@@ -31,9 +31,10 @@ from experiments.number_of_clusters import peers, real
 FOLDER = Path(__file__).parent
 ABOUT = """# Peers on the same features
 
-Pixels of the digits; else photos of ImageNet's classes by EfficientNet-Lite2, which was trained on
-the labels of ImageNet. ACC, and after the semicolon the number of clusters where it is found.
-Labels score, and give k in the rows that say so."""
+Pixels of the digits, by the Euclidean distance; else photos of ImageNet's classes, by the cosine of
+features by EfficientNet-Lite2, which was trained on the labels of ImageNet. ACC, and after the
+semicolon the number of clusters where it is found. Labels score, and give k in the rows that say
+so."""
 
 
 def _kmeans(x: NDArray, k: int, seed: int) -> NDArray:

@@ -62,6 +62,7 @@ OTHERS = """## What others print
 
 Of the same images, by pixels or by networks that were trained from nothing. All are given the
 number of clusters."""
+PIXELS = "## Pixels\n\nBy the Euclidean distance."
 REGULARIZER = """## What the parts add
 
 ACC in points above the row without NRCC, or above the whole method, paired over the seeds that both
@@ -237,7 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             table.pages("real", [*NUMBERS, *NOVEL], "config", flags.seeds, results),
             FOUND,
             *(found_table(number, found) for number in NUMBERS),
-            f"## Pixels\n\n{summary(pixels.lines)}" if pixels.lines else "",
+            f"{PIXELS}\n\n{summary(pixels.lines)}" if pixels.lines else "",
             REGULARIZER,
             *(paired(number, every, found) for number in NUMBERS),
             CURVES if shown else "",
