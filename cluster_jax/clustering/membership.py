@@ -83,8 +83,8 @@ def membership(labels: NDArray, around: sparse.csr_array) -> Membership:
 def of_known_rows(ids: NDArray, labels: NDArray, around: sparse.csr_array) -> Membership:
     """Returns the clusters of training rows and their probabilities.
 
-    Rows in no cluster have probability 0 and second label -1. A label that is not in `ids` has
-    probability 0.
+    Rows in no cluster have probability 0 and second label -1, and no share among their neighbors.
+    A label that is not in `ids` has probability 0.
 
     Args:
         ids: int `[k]`, the label of each column of `around`.
@@ -98,8 +98,31 @@ def of_known_rows(ids: NDArray, labels: NDArray, around: sparse.csr_array) -> Me
     """
     place = {cluster: i for i, cluster in enumerate(ids.tolist())}
     own = np.array([place.get(label, -1) for label in labels.tolist()])
-    known = of_ids(ids, membership(own, around), labels != NO_CLUSTER)
+    known = of_ids(ids, membership(own, in_clusters(ids, around)), labels != NO_CLUSTER)
     return known._replace(labels=labels)
+
+
+def in_clusters(ids: NDArray, around: sparse.csr_array) -> sparse.csr_array:
+    """Returns shares of clusters that sum to 1 without the share of rows in no cluster.
+
+    The shares of a row that has rows in no cluster around it alone are 0.
+
+    Args:
+        ids: int `[k]`, the label of each column, which may be -1.
+        around: `[n, k]`, shares of the labels.
+
+    Example:
+        >>> in_clusters(np.array([3, -1]), sparse.csr_array([[0.2, 0.8], [0.0, 1.0]])).toarray()
+        array([[1., 0.],
+               [0., 0.]])
+    """
+    if NO_CLUSTER not in ids:
+        return around
+    result = around.copy()
+    result.data = result.data * (ids != NO_CLUSTER)[result.indices]
+    total = np.asarray(result.sum(axis=1)).ravel()
+    result.data /= np.repeat(np.where(total > 0, total, 1), np.diff(result.indptr))
+    return result
 
 
 def of_ids(ids: NDArray, places: Membership, is_in: NDArray) -> Membership:
@@ -108,13 +131,15 @@ def of_ids(ids: NDArray, places: Membership, is_in: NDArray) -> Membership:
     Args:
         ids: int `[k]`, the label of each cluster.
         places: the clusters of n rows, 0 to k - 1.
-        is_in: bool `[n]`; a row for which it is False is in no cluster, with probability 0.
+        is_in: bool `[n]`; a row for which it is False is in no cluster, with probability 0, as one
+            whose label is -1.
 
     Example:
         >>> places = membership(np.array([1, 0]), sparse.csr_array([[0.25, 0.75], [1.0, 0.0]]))
         >>> of_ids(np.array([3, 7]), places, np.array([True, False])).labels.tolist()
         [7, -1]
     """
+    is_in = is_in & (ids[places.labels] != NO_CLUSTER)
     has_second = is_in & (places.second_labels >= 0)
     return Membership(
         np.where(is_in, ids[places.labels], NO_CLUSTER),
@@ -125,7 +150,7 @@ def of_ids(ids: NDArray, places: Membership, is_in: NDArray) -> Membership:
 
 
 def of_new_rows(
-    rows: Smoother, labels: NDArray, around: sparse.csr_array, x: NDArray
+    rows: Smoother, ids: NDArray, labels: NDArray, around: sparse.csr_array, x: NDArray
 ) -> Membership:
     """Returns the clusters of new rows and their probabilities; rows do not affect each other.
 
@@ -134,6 +159,7 @@ def of_new_rows(
 
     Args:
         rows: the representation of the training rows, or of the leaves in their place.
+        ids: int `[k]`, the label of each cluster; probabilities are those `in_clusters`.
         labels: int `[n]`, the clusters of these rows, 0 to k - 1.
         around: `[n, k]`, the `shares` of these rows.
         x: finite features `[m, d]`. A row of zeros gets a cluster like any other.
@@ -141,14 +167,15 @@ def of_new_rows(
     Example:
         >>> x = np.random.default_rng(0).normal(size=(40, 3)) + 9 * (np.arange(40) % 2)[:, None]
         >>> rows, labels = representation.fit(x, "euclidean"), np.arange(40) % 2
-        >>> of_new_rows(rows, labels, shares(rows, labels), x[:2] + 1).labels.tolist()
+        >>> around = shares(rows, labels)
+        >>> of_new_rows(rows, np.arange(2), labels, around, x[:2] + 1).labels.tolist()
         [0, 1]
     """
     near, weights = _near(rows, x)
     means = _means(near, weights, around)
     is_copy = weights[:, 0] > weights[:, 1:].sum(axis=1)
     likeliest = np.asarray(means.argmax(axis=1)).ravel()
-    return membership(np.where(is_copy, labels[near[:, 0]], likeliest), means)
+    return membership(np.where(is_copy, labels[near[:, 0]], likeliest), in_clusters(ids, means))
 
 
 def nearest_of_cluster(
@@ -171,7 +198,7 @@ def nearest_of_cluster(
     return near[np.arange(len(x)), first]
 
 
-def probabilities(rows: Smoother, around: sparse.csr_array, x: NDArray) -> NDArray:
+def probabilities(rows: Smoother, ids: NDArray, around: sparse.csr_array, x: NDArray) -> NDArray:
     """Returns the probabilities of all clusters for new rows `[m, d]`, float64 `[m, k]`.
 
     The arguments are those of `of_new_rows`. The most probable cluster of a row may not be the one
@@ -180,10 +207,10 @@ def probabilities(rows: Smoother, around: sparse.csr_array, x: NDArray) -> NDArr
     Example:
         >>> x = np.random.default_rng(0).normal(size=(40, 3)) + 9 * (np.arange(40) % 2)[:, None]
         >>> rows, labels = representation.fit(x, "euclidean"), np.arange(40) % 2
-        >>> probabilities(rows, shares(rows, labels), x[:2] + 1).tolist()
+        >>> probabilities(rows, np.arange(2), shares(rows, labels), x[:2] + 1).tolist()
         [[1.0, 0.0], [0.0, 1.0]]
     """
-    return _means(*_near(rows, x), around).toarray()
+    return in_clusters(ids, _means(*_near(rows, x), around)).toarray()
 
 
 def _near(rows: Smoother, x: NDArray) -> tuple[NDArray, NDArray]:

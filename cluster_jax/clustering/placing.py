@@ -19,6 +19,8 @@ from cluster_jax.core.knn import Neighbors
 # Share of the training rows that are within the threshold of another one; number of rows by which
 # it is set, at most: by 5,000 rows the share has a standard error of 0.3 %.
 _WITHIN, _SAMPLE = 0.95, 5_000
+# Largest 1 - cosine of a row and its copy, whose lengths are rounded to one in float32.
+_ROUNDING = 1e-12
 
 
 class Voters(NamedTuple):
@@ -56,8 +58,9 @@ class Voters(NamedTuple):
         infinite novelty.
         """
         nearest = near.distances[:, 0].astype(np.float64)
+        least = _ROUNDING if self.metric == "cosine" else 0.0
         with np.errstate(divide="ignore", invalid="ignore"):  # All training rows may be copies.
-            return np.where(nearest > 0, nearest / self.threshold, 0.0)
+            return np.where(nearest > least, nearest / self.threshold, 0.0)
 
 
 def voters(x: NDArray, metric: str) -> Voters:
@@ -130,7 +133,7 @@ class ByTree:
             InputError: the new rows are not finite.
         """
         ids, leaves, centers, around = self._own if labels is None else self.groups(labels)
-        places = membership.of_new_rows(self.smoother, leaves, around, x)
+        places = membership.of_new_rows(self.smoother, ids, leaves, around, x)
         distances = arrays.distances_to_centers(self.smoother.project(x), centers, places.labels)
         is_in = self.smoother.has_direction(x)
         novelty = np.where(is_in, self.voters.novelty(self.voters.nearest(x)), np.inf)
@@ -141,13 +144,14 @@ class ByTree:
         """Returns probabilities of the distinct labels, ascending, for new rows: float64 `[m, k]`.
 
         The arguments are those of `place`. If a training row is in no cluster, the first column is
-        that of -1. A row of zeros has probabilities like any other. Unlike `place`, this does not
-        check that the rows are finite.
+        that of -1, and 0: the probabilities are those of clusters. A row of zeros has probabilities
+        like any other. Unlike `place`, this does not check that the rows are finite.
         """
         ids, _, _, around = self._own if labels is None else self.groups(labels)
         every = np.unique(self.labels if labels is None else labels)
         result = np.zeros((len(x), len(every)))
-        result[:, np.searchsorted(every, ids)] = membership.probabilities(self.smoother, around, x)
+        known = membership.probabilities(self.smoother, ids, around, x)
+        result[:, np.searchsorted(every, ids)] = known
         return result
 
     @functools.cached_property

@@ -221,7 +221,8 @@ class SmoothTree(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
         of a row of zeros mean nothing with the cosine.
         """
         x = self._new(X)
-        return membership.probabilities(self._fit_.smoother, self._fit_.shares, x)
+        fitted = self._fit_
+        return membership.probabilities(fitted.smoother, fitted.ids, fitted.shares, x)
 
     def assign(self, X: ArrayLike, *, n_clusters: int | None = None) -> Assignment:
         """Returns the clusters of rows, their probabilities, and novelty.

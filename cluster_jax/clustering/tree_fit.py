@@ -118,7 +118,8 @@ class TreeFit:
 
     def place(self, x: NDArray) -> NDArray:
         """Returns the clusters of new rows float `[l, d]`, int64 `[l]`, without their novelty."""
-        placed = membership.of_new_rows(self.smoother, self._places, self.shares, x).labels
+        how = (self.smoother, self.ids, self._places, self.shares)
+        placed = membership.of_new_rows(*how, x).labels
         return np.where(self.smoother.has_direction(x), self.ids[placed], NO_CLUSTER)
 
     def smooth_rows(self, x: NDArray) -> NDArray:

@@ -288,7 +288,10 @@ def _changes(config: AnyConfig, run: Run) -> str:
     gone = len(known - now)
     shown = image_files.shown(data.dir)
     if not new and not gone:
-        return f" with the files of {shown}: to cluster them again, choose another --workdir"
+        refit = f"`cluster-jax update --workdir={shlex.quote(str(run.workdir))} --refit`"
+        return (
+            f" with the files of {shown}: {refit} clusters them again, or choose another --workdir"
+        )
     parts = [f"{n:,} {word}" for n, word in ((new, "new"), (gone, "gone")) if n]
     update = f"`cluster-jax update --workdir={shlex.quote(str(run.workdir))}` takes that in, "
     return (

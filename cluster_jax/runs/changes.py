@@ -203,9 +203,18 @@ def words(before: Run, run: Run, *, refit: bool) -> str:
     if said := lost(before, run):
         undo = f"cluster-jax update --workdir={shlex.quote(str(run.workdir))} --undo"
         lines += [said, f"`{undo}` brings back what was."]
+    if came := _from_no_cluster(before, run):
+        rows = counted(came, f"{noun} that was", f"{noun}s that were")
+        lines.append(f"  {rows} in no {group} {'is' if came == 1 else 'are'} in one now")
     if same := sum(event.kind == stable_ids.SURVIVED for event in run.events):
         lines.append(f"  {counted(same, group)} stayed as {'it was' if same == 1 else 'they were'}")
     return "\n".join(lines)
+
+
+def _from_no_cluster(before: Run, run: Run) -> int:
+    """Returns the number of rows that were in no cluster, and are in one now."""
+    _, was, now = np.intersect1d(before.columns["row"], run.columns["row"], return_indices=True)
+    return int(((before.labels[was] < 0) & (run.labels[now] >= 0)).sum())
 
 
 def lost(before: Run, run: Run) -> str:

@@ -31,8 +31,8 @@ MIN_CLUSTER_ROWS = 5
 def described(run: Run, x: NDArray | None = None) -> Run:
     """Returns a run whose distances, outliers, probabilities and tree are those of its clusters.
 
-    Rows whose cluster a person has decided have probability 1 and are no outliers. Only the
-    clusters of a `SmoothTree` have probabilities. A name has no effect.
+    Rows whose cluster a person has decided have probability 1, those in no cluster 0, and both are
+    no outliers. Only the clusters of a `SmoothTree` have probabilities. A name has no effect.
 
     Args:
         run: the run.
@@ -56,7 +56,7 @@ def described(run: Run, x: NDArray | None = None) -> Run:
     is_decided = run.columns["decided"][placed]
     return dataclasses.replace(
         run,
-        probabilities=np.where(is_decided, 1.0, sure.probabilities),
+        probabilities=np.where(is_decided & (sure.labels != NO_CLUSTER), 1.0, sure.probabilities),
         second_labels=np.where(is_decided, NO_CLUSTER, sure.second_labels),
         second_probabilities=np.where(is_decided, 0.0, sure.second_probabilities),
     )

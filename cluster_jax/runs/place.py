@@ -83,7 +83,7 @@ def _as_decided(run: Run, x: NDArray, placed: Assignment) -> Assignment:
     if (sure := placed.membership) is None:
         return placed
     return placed._replace(
-        probabilities=np.where(is_copy, 1.0, sure.probabilities),
+        probabilities=np.where(is_copy, placed.labels != NO_CLUSTER, sure.probabilities),
         second_labels=np.where(is_copy, NO_CLUSTER, sure.second_labels),
         second_probabilities=np.where(is_copy, 0.0, sure.second_probabilities),
     )
@@ -93,7 +93,7 @@ def probabilities(run: Run, x: NDArray) -> NDArray:
     """Computes the probability of each cluster for new rows `[l, d]`: float64 `[l, k]`.
 
     The columns are the distinct values of `labels`, ascending: if a row of the run is in no
-    cluster, the first column is that of -1.
+    cluster, the first column is that of -1, and 0: the probabilities are those of clusters.
 
     Raises:
         InputError: the run has no tree, or is one of novel class discovery.

@@ -262,7 +262,10 @@ def test_a_finished_run_compares_the_files_of_the_folder(
         images.main([folder, "--workdir=run", *QUICK])
         return capsys.readouterr().out.splitlines()[0]
 
-    same = f"run is finished with the files of {photos}: to cluster them again, choose another"
+    same = (
+        f"run is finished with the files of {photos}: `cluster-jax update --workdir=run --refit` "
+        "clusters them again, or choose another --workdir"
+    )
     for folder in ("my photos", "./my photos", "my photos/", str(photos)):
         assert said(folder).startswith(same)
     Image.open(photos / "00.png").save(photos / "new.png")

@@ -84,3 +84,13 @@ def test_a_row_joins_the_center_of_the_nearest_direction():
     assert found.labels.tolist() == [1, 0]
     cosines = np.array([2 / np.sqrt(5), 30 / np.sqrt(909)])
     np.testing.assert_allclose(found.distances, 1 - cosines, rtol=1e-12)
+
+
+def test_a_copy_is_not_novel_however_lengths_are_rounded():
+    """Also where all training rows are copies, and the threshold is 0."""
+    for seed in range(30):
+        rows = np.random.default_rng(seed).normal(size=(1, 640)).astype(np.float32)
+        known = placing.voters(np.repeat(rows, 3, axis=0), "cosine")
+        for again in (known.rows[:1], 3 * rows, rows.astype(np.float64)):
+            assert known.novelty(known.nearest(again)) == 0
+        assert known.novelty(known.nearest(rows + 0.01))[0] > 1

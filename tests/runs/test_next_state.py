@@ -118,6 +118,34 @@ def test_what_is_measured_follows_from_the_state(run):
         assert again.linkage.shape == state.linkage.shape
 
 
+def test_a_row_in_no_cluster_has_no_share_among_its_neighbors(run):
+    """Neither of the run's rows nor of new ones; a copy of it is in no cluster, too."""
+    before = records.read(run)
+    after = corrected(run, wrong=[3, 5])
+    others = np.setdiff1d(np.arange(62), [3, 5])
+    assert (after.probabilities[[3, 5]] == 0).all()
+    assert (after.probabilities[others] >= before.probabilities[others] - 1e-6).all()
+    assert ((after.second_labels >= 0) == (after.second_probabilities > 0)).all()
+    placed = place.place(after, FIRST[:6])
+    assert placed.labels.tolist() == after.labels[:6].tolist()
+    np.testing.assert_allclose(placed.probabilities, after.probabilities[:6], atol=1e-6)
+    assert not place.probabilities(after, FIRST)[:, 0].any(), "the column of -1"
+
+
+def test_a_refit_tells_of_rows_that_were_in_no_cluster(run, capsys):
+    x = np.concatenate([FIRST, FIRST[3:4] + 1e-4])
+    corrected(run, wrong=[3])
+    np.save(run.parent / "more.npy", x)
+    update.main([f"--workdir={run}", f"--features={run.parent}/more.npy"])
+    came = int(records.read(run).labels[-1] < 0)
+    capsys.readouterr()
+    update.main([f"--workdir={run}", f"--features={run.parent}/more.npy", "--refit"])
+    assert records.read(run).labels[[3, 62]].min() == -1
+    said = capsys.readouterr().out
+    assert ("1 row that was in no cluster is in one now" in said) == came, said
+    assert came
+
+
 def test_a_row_is_as_far_from_its_cluster_as_a_new_row_like_it(run):
     """In every state: as found, moved and divided, after an update, and in another number."""
     corrected(run, labels={"0": 1, "1": "a", "2": "a"}, new={"a": None}, wrong=[3])
