@@ -105,12 +105,12 @@ def test_equal_rows_are_one_row(metric, share):
 
 def rows_without_clusters(kind, d):
     rng = np.random.default_rng(d)
-    x = rng.normal(size=(700, d))
+    x = rng.normal(size=(500, d))
     if kind == "correlated":
-        return 0.3 * x + rng.normal(size=(700, 1))
+        return 0.3 * x + rng.normal(size=(500, 1))
     if kind == "softmax":
         return np.exp(2.5 * x) / np.exp(2.5 * x).sum(axis=1, keepdims=True)
-    for t in range(1, 700):
+    for t in range(1, 500):
         x[t] = 0.9 * x[t - 1] + 0.436 * x[t]
     return x + 2
 
@@ -142,7 +142,7 @@ def test_clusters_that_are_too_many_are_joined():
     assert len(np.unique(np.stack([many, found.labels]), axis=1).T) == many.max() + 1
 
 
-@every_row(("groups", "kinds", "d", "n"), [(6, 4, 24, 1400), (5, 5, 20, 1500)])
+@every_row(("groups", "kinds", "d", "n"), [(6, 4, 24, 1000), (5, 5, 20, 1000)])
 def test_kinds_in_far_groups_are_not_too_many(groups, kinds, d, n):
     """They overlap, so that the answer is not clear; the groups are far more apart."""
     rng, k = np.random.default_rng(groups), groups * kinds

@@ -54,7 +54,7 @@ def test_k_means_has_the_metric_of_the_config(finished):
     _, results, _ = finished
     assert results["config"]["eval"]["kmeans"]["metric"] == "spherical"
     rng = np.random.default_rng(0)
-    rows = rng.normal(size=(300, 8)) + 1
+    rows = rng.normal(size=(100, 8)) + 1
     section = dataclasses.replace(parse_config(results["config"]).eval, method="gridshift")
     section = dataclasses.replace(section, linear_probe=None)
     labels = {}
