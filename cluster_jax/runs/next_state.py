@@ -204,10 +204,12 @@ def _numbered(
 def _first(after: Run, found: NDArray) -> stable_ids.State:
     """Returns the clusters int `[m]` of a first state; no number is one that the run has used."""
     state = stable_ids.start(found)
+    first = after.next_label
     return state._replace(
-        ids=np.where(state.ids == NO_CLUSTER, NO_CLUSTER, state.ids + after.next_label),
-        next_id=after.next_label + state.next_id,
+        ids=np.where(state.ids == NO_CLUSTER, NO_CLUSTER, state.ids + first),
+        next_id=first + state.next_id,
         updates=after.updates + 1,
+        events=tuple(event._replace(id=event.id + first) for event in state.events),
     )
 
 
@@ -226,7 +228,7 @@ def _other(
         is_decided: bool `[n]`, rows that a person has decided about, and their copies.
     """
     earlier = after.columns["earlier"][rows]
-    ids = _returned(state.ids, earlier, after.next_label)
+    ids = _returned(state.ids, labels[rows], earlier, after.next_label)
     alive = np.unique(ids).tolist()
     stays = is_decided & ((labels == NO_CLUSTER) | np.isin(labels, alive))
     return state._replace(ids=np.where(stays[rows], labels[rows], ids))
@@ -263,26 +265,36 @@ def _with_copies(after: Run, rows: NDArray, n_old: int) -> tuple[NDArray, NDArra
     return labels, follows
 
 
-def _returned(ids: NDArray, earlier: NDArray, next_label: int) -> NDArray:
-    """Returns clusters int64 `[n]`, of which new ones have the numbers of earlier ones.
+def _returned(ids: NDArray, before: NDArray, earlier: NDArray, next_label: int) -> NDArray:
+    """Returns clusters int64 `[n]`, of which some have the numbers of earlier ones.
 
-    They do if more than half of the rows of both are in both, and the earlier one is not there.
+    They do if more than half of the rows of both are in both, and the earlier one is not there. A
+    new cluster does, and so does one half of the cluster before of which it has the number: the
+    other half may be that cluster as it was earlier.
 
     Args:
         ids: int `[n]`, the clusters; new ones have numbers from `next_label` on.
+        before: int `[n]`, the clusters before.
         earlier: int `[n]`, the clusters before the number of clusters was changed.
         next_label: the lowest number that no cluster has had.
     """
-    result = ids.copy()
-    for cluster in np.unique(ids[ids >= next_label]).tolist():
+
+    def is_most(one: NDArray, other: NDArray) -> bool:
+        return 2 * int((one & other).sum()) > int((one | other).sum())
+
+    clusters = np.unique(ids[ids >= 0]).tolist()
+    formers = dict[int, int]()
+    for cluster in clusters:
         is_in = ids == cluster
         inside = earlier[is_in & (earlier >= 0)]
         former = int(np.bincount(inside).argmax()) if len(inside) else NO_CLUSTER
-        both = int((inside == former).sum())
-        either = int((is_in | (earlier == former)).sum())
-        if 2 * both > either and former not in ids:
-            result[is_in] = former
-    return result
+        if not is_most(is_in, before == cluster) and is_most(is_in, earlier == former):
+            formers[cluster] = former
+    kept = set(clusters) - formers.keys()
+    while not kept.isdisjoint(formers.values()):  # Such a number is not free.
+        formers = {cluster: former for cluster, former in formers.items() if former not in kept}
+        kept = set(clusters) - formers.keys()
+    return np.array([formers.get(cluster, cluster) for cluster in ids.tolist()], ids.dtype)
 
 
 def _kept(

@@ -260,7 +260,9 @@ def now(
     if add:
         is_kept[:] = True
     do = "give the file that has all rows, or --add for new ones"
-    gone, changed = int((~is_kept).sum()), int((is_kept & comparison.changed).sum())
+    # Rows that return do not count.
+    is_changed = (is_kept & comparison.changed)[: len(run.columns)]
+    gone, changed = int((~is_kept).sum()), int(is_changed.sum())
     match.check_leaving(run, gone, changed, confirmed, do)
     made = rows_of(values[comparison.to_embed].astype(x.dtype), run.options)
     found = comparison.joined(is_kept, made)

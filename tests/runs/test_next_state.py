@@ -240,6 +240,34 @@ def test_another_number_of_clusters_and_back(run):
         updates.with_number(run, 500)
 
 
+def test_halves_of_a_cluster_get_their_own_numbers_back(tmp_path):
+    """Of two equal clusters that were one for a while, each has its number and its name again."""
+    np.save(tmp_path / "x.npy", rows(12, 12, 12, 12))
+    run = tmp_path / "run"
+    cluster.main(
+        [f"--features={tmp_path}/x.npy", f"--workdir={run}", "--n-clusters=4", "--report=no"]
+    )
+    before = corrected(run, {str(i): f"name {i}" for i in range(4)})
+    for count in (3, 2, 1):
+        updates.with_number(run, count, with_report=False)
+        updates.with_number(run, 4, with_report=False)
+        back = records.read(run)
+        np.testing.assert_array_equal(back.labels, before.labels)
+        assert back.cluster_names == before.cluster_names
+        assert all(event.rows for event in back.events), "each cluster that is told of is there"
+
+
+def test_all_rows_are_others(run):
+    """A new cluster has one event, by the number that it has."""
+    before = records.read(run)
+    _, told = updates.update_rows(run, Table(rows(0, 0, 0, 9)), confirmed=True, with_report=False)
+    events = {(event["kind"], event["id"], event["rows"]) for event in told["events"]}
+    new, counts = np.unique(records.read(run).labels, return_counts=True)
+    wanted = {("emerged", *pair) for pair in zip(new.tolist(), counts.tolist(), strict=True)}
+    wanted |= {("disappeared", i, 0) for i in np.unique(before.labels).tolist()}
+    assert events == wanted
+
+
 def test_a_page_of_another_number_of_clusters(run):
     """It is about the clusters that are still the same rows, and is refused for all others."""
     large, middle, small = (int(records.read(run).labels[row]) for row in (0, 30, 50))

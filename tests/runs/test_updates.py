@@ -323,3 +323,23 @@ def test_all_rows_of_a_cluster_are_moved_away(run):
     updated(run, rows(4, 4, 4, 4, seed=1), "--add")
     assert gone not in ids(run)
     assert set(ids(run)[:30]) == {target}
+
+
+def test_rows_that_return_are_not_among_those_that_change(tmp_path, monkeypatch, refused):
+    """The question whether so many may leave is about rows that are there."""
+    monkeypatch.chdir(tmp_path)
+    x = rows(20, 20)
+
+    def write(which, values):
+        columns = {"id": [f"i{i}" for i in which], "vector": values.tolist()}
+        parquet.write_table(pyarrow.table(columns), "now.parquet")
+
+    write(range(40), x)
+    flags = ["--workdir=out", "--features=now.parquet", "--report=no"]
+    cluster.main([*flags, "--reduce=pca"])
+    report.main(["out", "--name=0=cats", "--name=1=dogs"])
+    write(range(4), x[:4])
+    update.main([*flags, "--yes"])
+    write(range(40), x + 0.01)
+    said = refused(update.main, *flags)
+    assert "4 of the 4 rows of out have another vector" in said
