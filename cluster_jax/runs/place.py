@@ -124,7 +124,11 @@ def cut(run: Run, *, n_clusters: int | None = None) -> NDArray:
     checks.whole("n_clusters", n_clusters, 1, len(run.tree) + 1)
     if n_clusters <= len(run.linkage) + 1:
         return trees.unions(run.linkage, run.labels, n_clusters)
-    return trees.cut(run.tree, placer.labels, placer.leaves, n_clusters)
+    labels = placer.labels
+    if run.store is not None:  # A row that a person has marked as wrong is in the tree.
+        is_in = placer.smoother.has_direction(run.all_features[run.rows_of_placer])
+        labels = np.where(is_in, 0, NO_CLUSTER)
+    return trees.cut(run.tree, labels, placer.leaves, n_clusters)
 
 
 def check_places(run: Run) -> Placing:

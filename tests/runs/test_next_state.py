@@ -257,6 +257,21 @@ def test_halves_of_a_cluster_get_their_own_numbers_back(tmp_path):
         assert all(event.rows for event in back.events), "each cluster that is told of is there"
 
 
+def test_a_fine_cut_after_all_rows_were_marked_as_wrong(run):
+    """It ignores corrections, also those of before the last update."""
+    corrected(run, wrong=list(range(62)))
+    before = place.cut(records.read(run), n_clusters=5)
+    updates.update_rows(run, Table(rows(0, 0, 0, 9)), add=True, with_report=False)
+    updates.update_rows(run, refit=True, with_report=False)
+    after = records.read(run)
+    assert (after.labels[:62] == -1).all()
+    assert len(np.unique(after.labels[62:])) == 1
+    for count in (2, 4, 9):
+        groups = place.cut(after, n_clusters=count)
+        assert np.unique(groups).tolist() == list(range(count)), "no group is empty"
+    assert len(np.unique(before)) == 5
+
+
 def test_all_rows_are_others(run):
     """A new cluster has one event, by the number that it has."""
     before = records.read(run)
