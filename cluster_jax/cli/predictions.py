@@ -14,6 +14,7 @@ from etils import epath
 from cluster_jax.cli.flags import output_file
 from cluster_jax.clustering.base import NO_CLUSTER, Assignment
 from cluster_jax.core import checks, io
+from cluster_jax.core.checks import InputError
 from cluster_jax.core.logs import logger
 from cluster_jax.core.names import counted
 from cluster_jax.data import datasets
@@ -22,6 +23,7 @@ from cluster_jax.report import assignments, summary
 from cluster_jax.runs import export
 from cluster_jax.runs import rows as embeddings
 from cluster_jax.runs import run as records
+from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.place import check_places, place
 from cluster_jax.runs.run import Run
 from cluster_jax.training.config import parse_config
@@ -52,7 +54,7 @@ def predict(
         InputError: the run, the images, `out` or `folder` cannot be used; nothing was written.
     """
     run = records.read(workdir)
-    out = output_file(out)
+    out = _table(out, run, images)
     if folder is not None:
         is_array = os.fspath(images).lower().endswith((".npy", ".npz"))
         export.check_has_files("arrays" if is_array else "folder")
@@ -104,7 +106,7 @@ def predict_rows(
         InputError: the run, the embeddings or `out` cannot be used; nothing was written.
     """
     run = records.read(workdir)
-    out = output_file(out)
+    out = _table(out, run, features)
     rows, names, *_ = embeddings.read_rows(run, features, array, ids)
     blocks = [rows] if isinstance(rows, np.ndarray) else (block for _, block in rows.blocks())
     with checks.named({"X must": "--features must"}):
@@ -113,6 +115,28 @@ def predict_rows(
         None if column[0] is None else np.concatenate(column) for column in zip(*parts, strict=True)
     ]
     return _written(run, Assignment(*joined), names, out, run.words)
+
+
+def _table(out: epath.PathLike, run: Run, source: epath.PathLike) -> epath.Path:
+    """Returns the table to write, see `output_file`.
+
+    Args:
+        out: its path.
+        run: the run, of which it is no file.
+        source: what the new images or rows are read from.
+
+    Raises:
+        InputError: it cannot be written, or would replace a file of the run or the source.
+    """
+    file = output_file(out)
+    place = os.path.realpath(file)
+    tables = (workdirs.ASSIGNMENTS, workdirs.DUPLICATES, workdirs.CHANGES)
+    is_in_run = os.path.dirname(place) == os.path.realpath(run.workdir)
+    is_of_run = is_in_run and (file.name in tables or not place.endswith(".csv"))
+    if is_of_run or place == os.path.realpath(os.path.expanduser(source)):
+        kind = "a file of the run" if is_of_run else "what is read"
+        raise InputError(f"--out must be a file of its own; got {out}, {kind}")
+    return file
 
 
 def _written(

@@ -343,3 +343,14 @@ def test_rows_that_return_are_not_among_those_that_change(tmp_path, monkeypatch,
     write(range(40), x + 0.01)
     said = refused(update.main, *flags)
     assert "4 of the 4 rows of out have another vector" in said
+
+
+@pytest.mark.parametrize("name", ["run/assignments.csv", "run/run-1.npz", "rows.npy"])
+def test_a_table_of_predictions_replaces_no_file_of_the_run(run, monkeypatch, refused, name):
+    """Nor the rows that are read."""
+    monkeypatch.chdir(run.parent)
+    np.save("rows.npy", FIRST)
+    before = digests(run.parent)
+    said = refused(predict.main, "--workdir=run", "--features=rows.npy", f"--out={name}")
+    assert f"--out must be a file of its own; got {name}, " in said
+    assert digests(run.parent) == before
