@@ -234,12 +234,15 @@ def lost(before: Run, run: Run) -> str:
     parts = [f"the {group} {name!r}" for name in names[:_TOLD]]
     if more := len(names[_TOLD:]):
         parts.append(f"{counted(more, group)} more that you had named")
-    # A merged cluster may be there with its name, but without a part of its rows.
+    # A merged cluster, or one of one kind, may be there without some of its rows.
     is_parted = (before.labels[was] != run.labels[now]) & (run.labels[now] >= 0)
     is_parted &= ~before.columns["decided"][was] & ~run.columns["decided"][now]
-    parted = before.shaped.intersection(before.labels[was[is_parted]].tolist()) - ended
+    shaped = before.shaped | before.whole
+    parted = shaped.intersection(before.labels[was[is_parted]].tolist()) - ended
     if count := len((ended & before.held) - before.named.keys() | parted):
-        parts.append(f"{counted(count, group)} that you had made, merged or divided")
+        parts.append(
+            f"{counted(count, group)} that you had made, merged, divided or called one kind"
+        )
     if count := int(decided.sum()):
         parts.append(f"what you had decided about {counted(count, noun)}")
     if not parts:

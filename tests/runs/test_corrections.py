@@ -430,9 +430,8 @@ def test_another_number_of_clusters_says_what_is_lost(run, capsys):
     lines = capsys.readouterr().out.splitlines()
     lost = next(line for line in lines if line.startswith("This no longer holds: "))
     assert "the cluster 'owls'" in lost
-    assert (
-        "1 cluster that you had made, merged or divided, and what you had decided about 3 " in lost
-    )
+    assert "1 cluster that you had made, merged, divided or called one kind, and what" in lost
+    assert "and what you had decided about 3 " in lost
     assert f"`cluster-jax update --workdir={run} --undo` brings back what was." in lines
     update.main([f"--workdir={run}", "--undo", "--report=no"])
     update.main([f"--workdir={run}", "--refit", "--report=no"])

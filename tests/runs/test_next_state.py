@@ -272,10 +272,16 @@ def test_a_fine_cut_after_all_rows_were_marked_as_wrong(run):
     assert len(np.unique(before)) == 5
 
 
-def test_another_number_tells_that_a_merge_is_lost(run):
-    """The merged cluster is there, but a part of it is a cluster again."""
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_another_number_tells_that_a_merge_is_lost(run, is_whole):
+    """The merged cluster is there, but a part of it is a cluster again. So is one of one kind."""
     large, small = (int(records.read(run).labels[row]) for row in (30, 50))
-    corrected(run, {str(large): "both"}, merges=[[small, large]])
+    if is_whole:
+        updates.with_number(run, 2, with_report=False)
+        large = int(records.read(run).labels[30])
+        corrected(run, {str(large): "both"}, whole=[large])
+    else:
+        corrected(run, {str(large): "both"}, merges=[[small, large]])
     said, _ = updates.update_rows(run, refit=True, with_report=False)
     assert "holds" not in said
     said, _ = updates.with_number(run, 2, with_report=False)
@@ -283,7 +289,8 @@ def test_another_number_tells_that_a_merge_is_lost(run):
     said, _ = updates.with_number(run, 3, with_report=False)
     now = records.read(run)
     assert [now.labels[row] == large for row in (30, 50)] == [True, False]
-    assert "This no longer holds: 1 cluster that you had made, merged or divided.\n" in said
+    lost = "1 cluster that you had made, merged, divided or called one kind"
+    assert f"This no longer holds: {lost}.\n" in said
 
 
 def test_all_rows_are_others(run):
