@@ -42,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         read = _config if args.workdir is None else _run
         values, trained = read(args, overrides)
         devices.use_cores(values.get("eval", {}).get("batch_size", 0))
+        devices.keep_compiled()
         devices.join()
         sides, skipped = write_features(values, args.out, **trained)
         lines = [f"skipped {file} ({reason})" for file, reason in skipped]

@@ -47,5 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             rows = flags.features, out, flags.array, flags.ids
             ended = predictions.predict_rows(flags.workdir, *rows)
         else:
+            from cluster_jax.core import devices
+
+            devices.keep_compiled()
             ended = predictions.predict(flags.workdir, flags.images, out, flags.export, by=flags.by)
         output.end(flags, *ended)
