@@ -134,8 +134,8 @@ def _table(out: epath.PathLike, run: Run, source: epath.PathLike) -> epath.Path:
     is_in_run = os.path.dirname(place) == os.path.realpath(run.workdir)
     is_of_run = is_in_run and (file.name in tables or not place.endswith(".csv"))
     if is_of_run or place == os.path.realpath(os.path.expanduser(source)):
-        kind = "a file of the run" if is_of_run else "what is read"
-        raise InputError(f"--out must be a file of its own; got {out}, {kind}")
+        must = "a file of its own, and in the folder of the run a .csv that no other command writes"
+        raise InputError(f"--out must be {must}; got {out}")
     return file
 
 

@@ -62,8 +62,8 @@ NEARER, _LOOK = 0.75, 10_000
 _FEWEST, _ROWS_PER_VALUE = 50, 3
 # Updates of the micro-clusters.
 _UPDATES = 10
-# Share of the largest spread of an axis below which another one has none but rounding.
-_FLAT = 1e-6
+# An axis has no spread but rounding below this share of the largest spread.
+_NO_SPREAD = 1e-6
 # Sums of squares of larger numbers leave the range of float64.
 LARGEST = 1e150
 # Length of sharp rows, of which those of the training have 1 on average, from which the direction
@@ -385,9 +385,9 @@ def _principal_axes(x: NDArray, n_axes: int | None) -> NDArray:
         n_axes = 2 if n_axes == 1 else n_axes or d
         n_axes = d if _has_clusters(x @ vectors[:, n_axes:]) else n_axes
     axes = vectors[:, :n_axes]
-    # No row differs along an axis of constant or repeated columns: without them it is not there.
+    # Constant and repeated columns add axes along which no rows differ; these are left out.
     spread = np.abs(x @ axes).max(axis=0)
-    return axes[:, spread > _FLAT * spread.max()] if spread.any() else axes[:, :1]
+    return axes[:, spread > _NO_SPREAD * spread.max()] if spread.any() else axes[:, :1]
 
 
 def _has_clusters(rows: NDArray) -> bool:

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -213,9 +214,12 @@ def check_images(workdir: epath.Path, images: Mapping[str, Any]) -> dict[str, An
 
 def changed(workdir: epath.Path) -> InputError:
     """Returns the error for other images than those of the run in a workdir; raises nothing."""
+    do = "it is not finished, so remove that folder, or choose another --workdir"
+    if workdirs.states(workdir):
+        update = f"`cluster-jax update --workdir={shlex.quote(str(workdir))}`"
+        do = f"{update} takes photos in, or choose another folder"
     return InputError(
-        f"the images or their known classes have changed since the run in {workdir} started: "
-        f"`cluster-jax update --workdir={workdir}` takes photos in, or choose another folder"
+        f"the images or their known classes have changed since the run in {workdir} started: {do}"
     )
 
 

@@ -42,6 +42,21 @@ def photos(tmp_path):
     return folder
 
 
+def test_a_folder_that_was_mended_after_a_first_attempt(tmp_path, refused):
+    """Nothing was finished, so that `update` cannot take its photos in."""
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos/text.jpg").write_text("no image")
+    command = (images.main, str(tmp_path / "photos"), f"--workdir={tmp_path}/run", *QUICK)
+    assert "text.jpg (not an image): save them anew" in refused(*command)
+    toy.save(tmp_path / "photos", toy.images(8, channels=3)[0])
+    assert refused(*command).endswith(
+        "not finished, so remove that folder, or choose another --workdir"
+    )
+    shutil.rmtree(tmp_path / "run")
+    images.main([*command[1:], "--report=no"])
+    assert len(toy.table(tmp_path / "run")) == 8
+
+
 def test_an_encoder_of_the_hub_without_a_network_is_one_sentence(photos, monkeypatch, refused):
     """The last one; that it is tried again says the library."""
     hub = pytest.importorskip("huggingface_hub")

@@ -352,5 +352,6 @@ def test_a_table_of_predictions_replaces_no_file_of_the_run(run, monkeypatch, re
     np.save("rows.npy", FIRST)
     before = digests(run.parent)
     said = refused(predict.main, "--workdir=run", "--features=rows.npy", f"--out={name}")
-    assert f"--out must be a file of its own; got {name}, " in said
+    assert "--out must be a file of its own, and in the folder of the run a .csv" in said
+    assert f"; got {name}" in said
     assert digests(run.parent) == before
