@@ -113,7 +113,7 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
     If some classes are known, `fit(X, y)` sorts the images with y = -1 into novel classes (NCL); it
     assumes that none of them belongs to a known class.
 
-    Images are the path of a folder of files, a `.zip` or a list of them, of paths too, a `.npy` or
+    Images are the path of a folder, a `.zip` or a file, a list of folders and files, a `.npy` or
     `.npz` file, an array `[n, H, W]` or `[n, H, W, C]` of uint8 or of floats in [0, 1], with C 1 or
     3, or any sequence of images: paths, bytes, PIL images or arrays, as a column of Hugging Face's
     `datasets`, a set of torchvision or samples of WebDataset, see `data.decode.of_sample`. For a

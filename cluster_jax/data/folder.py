@@ -126,7 +126,7 @@ def find(dir: str | None, exclude: Sequence[str] = ()) -> Files:
 
     Raises:
         InputError: a path in `dir` does not exist, cannot be read or is an address such as
-            `gs://...`, `dir` is None, or there is no image.
+            `gs://...`, a zip is not alone, `dir` is None, or there is no image.
     """
     paths = _given(dir or "")
     if not paths:
@@ -134,6 +134,9 @@ def find(dir: str | None, exclude: Sequence[str] = ()) -> Files:
     for name, path in paths.items():
         if not (os.path.isdir(path) or os.path.isfile(path)):
             raise InputError(f"data.dir must be an existing folder of images; got {name}")
+    if len(paths) > 1 and (zips := [name for name, path in paths.items() if _is_zip(path)]):
+        must = "data.dir must be folders and files of images, or a .zip alone"
+        raise InputError(f"{must}; got {zips[0]} and {len(paths) - 1:,} more: unpack it")
     base = root(dir or "")
     unreadable: list[tuple[str, str]] = []
     kind_of = _sorter(exclude)

@@ -165,11 +165,11 @@ class Encoder:
         """Computes features of images, float32 `[n, d]`, unit rows.
 
         Args:
-            images: a folder, a `.zip`, an image file, a list of them, `.npy` or `.npz`, or an array
-                `[n, H, W(, C)]` of uint8 or of floats in [0, 1]. Files of a folder are in the order
-                of their paths, where `2.jpg` comes before `10.jpg`; a list of files keeps its order
-                and repeats. Unreadable ones have no
-                row, and a warning has their number and their names, up to 200 characters.
+            images: a folder, a `.zip`, an image file, a list of folders and files, `.npy` or
+                `.npz`, or an array `[n, H, W(, C)]` of uint8 or of floats in [0, 1]. Files of a
+                folder are in the order of their paths, where `2.jpg` comes before `10.jpg`; a list
+                of files keeps its order and repeats. Unreadable ones have no row, and a warning has
+                their number and their names, up to 200 characters.
 
         Raises:
             ValueError: the images cannot be used.

@@ -351,6 +351,10 @@ def test_a_zip_is_read_in_place(tmp_path, write):
     (tmp_path / "bad.zip").write_bytes(b"PK no zip")
     with pytest.raises(InputError, match=r"bad\.zip must be a zip archive; got File is not a zip"):
         load(tmp_path / "bad.zip")
+    # Beside others it would be taken for an image, as any file that is named.
+    for first, second in (("p.zip", "bad.zip"), ("p.zip", "t"), ("t", "p.zip")):
+        with pytest.raises(InputError, match=r"or a \.zip alone; got .*/p\.zip and 1 more: unpack"):
+            folder.find(f"{tmp_path / first}\n{tmp_path / second}")
 
 
 def test_files_of_one_name_in_a_zip_are_all_there(tmp_path, write):
