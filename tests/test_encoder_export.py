@@ -2,6 +2,8 @@
 
 import dataclasses
 import os
+import pathlib
+import re
 import subprocess
 import sys
 
@@ -11,10 +13,13 @@ import pytest
 import cluster_jax
 from cluster_jax.core.checks import InputError
 
-LOADED = """
+PHOTOS = pathlib.Path(__file__).parent.parent / "experiments" / "guide" / "photos.md"
+# The call of the guide.
+(CALL,) = re.findall(r"`(jax\.export\.deserialize\(.*\.call\(images\))`", PHOTOS.read_text())
+LOADED = f"""
 import sys, numpy as np, jax.export
-encode = jax.export.deserialize(bytearray(open("encoder.bin", "rb").read())).call
-np.save("rows.npy", encode(np.load("images.npy")))
+images = np.load("images.npy")
+np.save("rows.npy", {CALL})
 assert not any(name.startswith("cluster_jax") for name in sys.modules)
 """
 

@@ -52,6 +52,39 @@ def test_embeddings(embeddings, capsys):
     assert capsys.readouterr().out == output
 
 
+def test_what_is_said_of_the_model_of_embeddings(embeddings):
+    """Each span of code of the sentences below the snippet does what the sentence says."""
+    text = README.read_text().partition("\n## Embeddings\n")[2].partition("\n## ")[0]
+    spans = re.findall(r"`((?:model\.|SmoothTree\.|verdict_)[^`]*)`", text.rpartition("```")[2])
+    cut = "model.cut(n_clusters=2)"
+    called = ["model.predict", "model.partial_fit", cut, "SmoothTree.load", "model.save"]
+    assert spans == ["verdict_", *called]
+    names = {}
+    exec(_python_and_output("## Embeddings")[0], names)
+    model, x = names["model"], np.load("x.npy")
+    assert f'`verdict_` is "{model.verdict_}", "unclear" (a best guess) or "one_cluster"' in text
+    found = model.labels_
+    groups = eval(cut, names)
+    assert len(np.unique(groups)) == 2
+    assert all(len(np.unique(groups[found == k])) == 1 for k in range(3)), "unions of clusters"
+    np.testing.assert_array_equal(model.predict(x + 0.01), found)
+    model.save("model.npz")
+    again = names["SmoothTree"].load("model.npz")
+    np.testing.assert_array_equal(again.predict(x), found)
+    model.partial_fit(x[:30] + 0.01)
+    np.testing.assert_array_equal(model.labels_, [*found, *found[:30]])
+
+
+def test_every_snippet_has_a_test():
+    """Of the sections that are not named here, none has a snippet of Python."""
+    text = README.read_text()
+    sections = re.findall(r"^## (.*)$", text, flags=re.M)
+    assert {s for s in sections for kind, _ in _blocks(f"## {s}") if kind == "python"} == {
+        "One loss in a loop of your own", "A folder of photos", "Embeddings"
+    }  # fmt: skip
+    assert text.count("```python\n") == 3
+
+
 def test_command_for_embeddings(embeddings, capsys):
     (command,) = re.findall(r"`(python -m cluster_jax cluster .*?)`", README.read_text())
     cluster.main(shlex.split(command)[4:])
@@ -132,14 +165,21 @@ def test_pages_are_no_longer_than_they_are_to_be():
     assert len((ROOT / "CONTRIBUTING.md").read_text().splitlines()) <= 120
 
 
+def test_contributing_names_every_folder_of_tests():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    folders = {file.parent.name for file in ROOT.glob("tests/*/test_*.py")}
+    named = {name for name in folders if re.search(rf"pytest[^`]* tests/{name}\b", text)}
+    assert named == folders
+
+
 def test_it_is_short_and_names_what_there_is():
     text = README.read_text()
     assert len(text.splitlines()) <= 150
     assert "It is for " in text.partition("![")[0], "the first screen says for whom"
     table = "".join(re.findall(r"^\|.*\|$", text, flags=re.M))
-    named = set(
-        re.findall(r"`((?:[a-z]+_)+(?:digits|cifar\d+|stl10|imagenet|features|images))`", table)
-    )
+    configs = table.partition("| method | paper | configs |")[2].partition("| |")[0]
+    named = set(re.findall(r"`(\w+)`", configs))
+    assert len(named) > 30
     assert named <= set(config_names())
 
 
