@@ -153,6 +153,24 @@ def test_docstrings_of_functions_begin_with_a_verb():
             assert is_verb or word == "See", f"{file.relative_to(ROOT)}: {doc.splitlines()[0]}"
 
 
+def _code_lines(node, lines):
+    """The number of lines of a function that are code: no docstring, no comment, not empty."""
+    doc = node.body[0] if ast.get_docstring(node) else None
+    left_out = range(doc.lineno, doc.end_lineno + 1) if doc else ()
+    own = (i for i in range(node.lineno, node.end_lineno + 1) if i not in left_out)
+    return sum(not re.fullmatch(r"\s*(#.*)?", lines[i - 1]) for i in own)
+
+
+def test_functions_are_as_short_as_contributing_says():
+    most = int(re.search(r"Functions have at most (\d+) lines", CONTRIBUTING.read_text())[1])
+    functions = ast.FunctionDef | ast.AsyncFunctionDef
+    for file in (*FILES, *ROOT.glob("experiments/**/*.py"), *ROOT.glob("configs/*.py")):
+        lines = file.read_text().splitlines()
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, functions):
+                assert _code_lines(node, lines) <= most, f"{file}: {node.name}"
+
+
 def test_scripts_and_templates_of_the_page_stay_short():
     folder = PACKAGE / "report" / "templates"
     lines = [len(file.read_text().splitlines()) for file in folder.rglob("*") if file.is_file()]

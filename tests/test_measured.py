@@ -239,6 +239,32 @@ def test_a_third_view_changes_gridshift_where_it_is_said():
     assert changed == {**rises, ("mnist", "noise"): False}
 
 
+def test_what_a_third_view_does_to_clusterers_is_as_it_is_called():
+    """Falls, rises or stays, on average over the seeds; and how many changes exceed their error."""
+    ways = {
+        "gridshift": (trained, _acc("gridshift")),
+        "map": (found, lambda line: line["map"]),
+        "tree": (found, lambda line: line["tree"]),
+    }
+    changes = {
+        (by, number): [
+            tuple(map(float, gap(number, view, value, of).split(" ± "))) for view in VIEWS
+        ]
+        for by, (of, value) in ways.items() for number in SETS
+    }  # fmt: skip
+    for by, number, low, high in (
+        ("gridshift", "usps", -99, 0), ("gridshift", "mnist", -99, 0),
+        ("gridshift", "fashion", 0, 99), ("map", "usps", -99, 0), ("map", "mnist", -99, 0),
+        ("map", "fashion", -1, 1), *(("tree", number, -1, 99) for number in SETS),
+    ):  # fmt: skip
+        assert all(low < mean < high for mean, _ in changes[by, number]), (by, number)
+    every = [pair for three in changes.values() for pair in three]
+    exceed = sum(abs(mean) > 2 * error for mean, error in every)
+    assert f"Of these {len(every)} changes {exceed} exceed two standard errors" in _words(
+        "README.md"
+    )
+
+
 def test_the_share_of_the_gradient_on_the_digits():
     cells = registry.cells(registry.find("digits", "methods"), "config")
     (run,) = (cell.run for cell in cells if cell.row.name == "SimCLR + NRCC, SGHMC")
@@ -343,6 +369,29 @@ def test_weaknesses_are_of_the_results():
     (iris,) = (x for x in numbers("real") if x["set"] == "iris")
     assert (iris["verdict"], iris["k"], iris["true"]) == ("clear", 2, 3)
     assert "iris is clear, with two clusters of three classes" in _words("README.md")
+
+
+def test_differences_on_draws_of_photos_are_those_of_the_results():
+    """Ours less each of the two peers in README's table, and the standard error."""
+    ours = {x["set"]: x["ari"] for x in numbers("photos, Lite2")}
+    said = []
+    for peer in ("k-means, silhouette", "UMAP + HDBSCAN n/100"):
+        more = np.array([ours[x["set"]] - x["ari"] for x in numbers("photos, Lite2", peer)])
+        assert len(more) == len(ours) == 20
+        said.append(f"{more.mean():.2f} ± {more.std(ddof=1) / len(more) ** 0.5:.2f}")
+    assert f"the differences are {' and '.join(said)} (standard error)" in _words("README.md")
+
+
+def test_peers_that_are_better_on_real_sets_are_counted():
+    file = registry.FOLDER / "number_of_clusters/results.jsonl"
+    lines = [x for x in map(json.loads, file.read_text().splitlines()) if x["list"] == "real"]
+    mean = {
+        method: np.mean([x["ari"] for x in lines if x["method"] == method])
+        for method in {x["method"] for x in lines}
+    }
+    better = sum(value > mean["SmoothTree"] for value in mean.values())
+    assert better == 3
+    assert "On the four real sets three peers have a higher ARI." in _words("experiments/README.md")
 
 
 def test_evoc_is_recommended_where_it_is_right():
