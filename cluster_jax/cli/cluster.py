@@ -4,6 +4,7 @@ Labels are used to score the clusters, never to find them.
 """
 
 import argparse
+import dataclasses
 from collections.abc import Sequence
 
 from cluster_jax.cli import exit_codes, output
@@ -25,6 +26,11 @@ _USES = {
     "n_components": ("reduce", ("umap", "tsne", "pca", None)),
     "n_neighbors": ("reduce", ("umap", "tsne", None)),
 }
+# What errors call an option -> its flag.
+_FLAGS = {
+    f"{field.name} must": f"--{field.name.replace('_', '-')} must"
+    for field in dataclasses.fields(ClusterOptions)
+} | {"set the method to": "use --method"}
 
 
 def _check(flags: argparse.Namespace, parser: Parser) -> None:
@@ -82,7 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         flags = parser.parse_args(arguments)
         _check(flags, parser)
         custom.check("--method", flags.method, CLUSTERINGS)
-        options = ClusterOptions.of(vars(flags))
+        with checks.named(_FLAGS):
+            options = ClusterOptions.of(vars(flags))
         checks.whole("seed", flags.seed, 0, 2**31 - 1)
         if flags.workdir is not None:
             claims.check_folder(checks.local(flags.workdir))
@@ -98,7 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         devices.join()
         files = {name: getattr(flags, name) for name in ("features", "labels")}
         how = {"seed": flags.seed, "with_report": flags.report == "yes"}
-        run = rows.cluster(features, labels, options, files, flags.workdir, **how)
+        with checks.named(_FLAGS):
+            run = rows.cluster(features, labels, options, files, flags.workdir, **how)
         if not devices.is_first():
             return
         written = workdirs.outputs(run.workdir)

@@ -80,9 +80,13 @@ def _config(args: argparse.Namespace, overrides: Sequence[str]) -> tuple[ConfigD
         return flags.read_config(args.config, overrides)
     from cluster_jax.runs import workdir as workdirs
 
-    workdir = buckets.path(args.workdir or "")
-    if args.workdir is None or not (workdir / workdirs.CONFIG).exists():
-        raise InputError(f"--config must be given for a new run; got none, and {workdir} is none")
+    if args.workdir is None:
+        raise InputError("--config must be given, or --workdir of a run that began; got neither")
+    workdir = buckets.path(args.workdir)
+    if not (workdir / workdirs.CONFIG).exists():
+        raise InputError(
+            f"--config must be given for a new run; got none, and there is no run in {workdir}"
+        )
     if overrides:
         raise InputError(f"{overrides[0]} must come with --config=NAME; got no --config")
     name = workdirs.read_values(workdir / workdirs.IMAGES).get("config", "run")

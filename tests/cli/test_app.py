@@ -84,7 +84,8 @@ def test_help_of_the_commands_has_one_shape(module, flags, capsys):
         ("predict --workdir=w --images=i --zzz", "error: there is no flag --zzz (see"),
         ("predict --workdir=w --images=My Photos", "unrecognized arguments: Photos"),
         ("cluster --features=x --method=tre", "method must be one of 'tree', 'gridshift'"),
-        ("train --workdir=w", "--config must be given for a new run"),
+        ("train --workdir=w", "for a new run; got none, and there is no run in w"),
+        ("train", "--config must be given, or --workdir of a run that began; got neither"),
     ],
 )
 def test_mistyped_commands(line, message, refused):

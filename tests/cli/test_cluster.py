@@ -291,8 +291,9 @@ def test_kmeans_and_one_column(files, run):
         ("--features=words.npy", "must hold real numbers"),
         ("--features=pickled.npy", "never loaded"),
         ("x --method=magic", "'kmeans', or a module of your own"),
-        ("x --method=kmeans", "n_clusters must be given for k-means"),
-        ("x --n-clusters=201", "n_clusters must be between 1 and 200"),
+        ("x --method=kmeans", "error: --n-clusters must be given for k-means"),
+        ("x --n-clusters=201", "error: --n-clusters must be between 1 and 200"),
+        ("x --method=gridshift --n-clusters=3", "(or use --method tree)"),
         ("x --n-clusters=many", "--n-clusters: invalid int value: 'many'"),
         ("x --method=gridshift --bandwidth=wide", "number greater than 0; got 'wide'"),
         ("x --bandwith=1", "no flag --bandwith; did you mean --bandwidth?"),
@@ -420,7 +421,7 @@ def test_bad_input_in_blocks(shards, not_clustered):
     pathlib.Path("three.txt").write_text("1\n2\n3\n")
     line = "--features=parts --workdir=w"
     for flags, said in (
-        ("--n-clusters=201", "n_clusters must be between 1 and 200"),
+        ("--n-clusters=201", "--n-clusters must be between 1 and 200"),
         ("--method=kmeans --reduce=pca --n-clusters=3", "got 'kmeans' with reduce='pca'"),
         ("--method=gridshift", "for rows read in blocks; got 'gridshift'"),
         ("--labels=three.txt", "got 200 and 3"),
