@@ -100,7 +100,7 @@ def objective(config, params, encoded, model_state, step, key, axis):
 # |---|---|
 # | `method.name` | the module as `import` takes it, such as `my_lab.uniformity`; `__name__` is this file's |
 # | `network.predictor` | None, or for `predicts=True` a section; `network.projector` is the head of the projections: linear, BatchNorm, ReLU, linear, not scaled to length one. A head of your own takes `encoded.representations`; NRCC and `eval.features=projection` stay with the projector |
-# | `nrcc.weight` | 0: no NRCC. Start with 0.05: with 0.5, which most configs of the digits have, SwAV collapses there. The paper's is 0.1 |
+# | `nrcc.weight` | 0: no NRCC. Start with 0.05: with 0.5, that of `nrcc_digits`, SwAV collapses on the digits. The paper's is 0.1 |
 # | `nrcc.branch` | which network embeds the sampled view: `"online"`, the one that is trained; with `encoders.momentum` also `"target"`, its average |
 # | `optimizer.warmup` | of the learning rate alone; shorter than `train.duration` |
 # | `eval.features` | what is clustered, by the network that is kept: `"backbone"` `[n, f]` or `"projection"` `[n, d]` |
