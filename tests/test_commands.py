@@ -8,6 +8,7 @@ every config, test_tutorials.py runs the tutorials, and slow tests run the exper
 import ast
 import functools
 import importlib
+import inspect
 import io
 import json
 import pathlib
@@ -22,10 +23,14 @@ import webbrowser
 import numpy as np
 import pytest
 
+import cluster_jax
+from cluster_jax import Encoder, ImageClusterer, SmoothTree, losses, samplers
 from cluster_jax.cli import app, cluster, embed, images, update
+from cluster_jax.core import checks, collectives, schedules
 from cluster_jax.core import io as files
 from cluster_jax.core.config import load_config
 from cluster_jax.encoding import encoder
+from cluster_jax.methods import base, encoders
 from cluster_jax.runs import begin
 from cluster_jax.runs import run as records
 from cluster_jax.training.config import config_json, parse_config
@@ -563,6 +568,62 @@ def test_every_snippet_runs(made, tmp_path, monkeypatch, capsys):
         exec(compile(code, page, "exec"), {})
         count += 1
     assert count >= 2
+
+
+# What a name stands for in code inside of a sentence; a class stands for its instances.
+NAMES = {
+    "cluster_jax": cluster_jax, "load": cluster_jax.load, "ImageClusterer": ImageClusterer,
+    "SmoothTree": SmoothTree, "model": SmoothTree, "clusterer": ImageClusterer,
+    "encoder": Encoder, "cut": ImageClusterer.cut, "predict": ImageClusterer.predict,
+    "warm_up": ImageClusterer.warm_up, "losses": losses, "samplers": samplers, "base": base,
+    "encoders": encoders, "checks": checks, "collectives": collectives, "schedules": schedules,
+}  # fmt: skip
+
+
+def stands_for(node):
+    """The value of a name, an attribute or a call of the package; None for any other code."""
+    if isinstance(node, ast.Name):
+        return NAMES.get(node.id)
+    if isinstance(node, ast.Attribute):
+        owner = stands_for(node.value)
+        return None if owner is None else getattr(owner, node.attr)
+    if isinstance(node, ast.Call):
+        called = stands_for(node.func)
+        if called is cluster_jax.load:
+            return ImageClusterer
+        is_fit = isinstance(node.func, ast.Attribute) and node.func.attr == "fit"
+        return (
+            stands_for(node.func.value) if is_fit else called if isinstance(called, type) else None
+        )
+    return None
+
+
+def test_every_call_in_a_sentence_has_the_arguments_of_its_function():
+    """Spans of code that call the package; `...` stands for arguments that are left out."""
+    count = 0
+    for page in PAGES:
+        text = re.sub(r"^```.*?^```$", "", text_of(page), flags=re.M | re.S)
+        for span in (" ".join(span.split()) for span in re.findall(r"`([^`]+)`", text)):
+            try:
+                nodes = [*ast.walk(ast.parse(span, mode="eval"))]
+            except SyntaxError:
+                continue
+            for node in (node for node in nodes if isinstance(node, ast.Call)):
+                called = stands_for(node.func)
+                if called is None or isinstance(node.func, ast.Call):
+                    continue
+                is_method = "." in called.__qualname__ and not inspect.ismethod(called)
+                given = [None] * (len(node.args) + is_method)
+                named = {word.arg: None for word in node.keywords}
+                form = inspect.signature(called)
+                is_part = any(getattr(word, "value", None) is ... for word in node.args)
+                try:
+                    (form.bind_partial if is_part else form.bind)(*given, **named)
+                except TypeError as error:
+                    error.add_note(f"{page}: `{span}`")
+                    raise
+                count += 1
+    assert count >= 25
 
 
 @pytest.mark.slow
