@@ -131,20 +131,18 @@ def _run(
     io.check_writable(workdir)
     if is_first:
         workdirs.check_unused(workdir)
-    make: Callable[[Callable[[], None]], Inputs[Any]]
+    make: Callable[[], Inputs[Any]]
     if isinstance(parsed, RunConfig):
         files, make = trainings.prepare(parsed, workdir, dataset)
     else:
         files, make = photos.prepare(parsed, workdir, dataset)
     if difference:
         say(difference)
-    lock = workdirs.locked(workdir) if is_first else contextlib.nullcontext(lambda: None)
-    with lock as guard:
-        inputs = make(guard)
+    with workdirs.locked(workdir) if is_first else contextlib.nullcontext():
+        inputs = make()
         if not is_first:
             hosts.follow()
             return records.read(workdir)
-        guard()
         # Who sets the sample has decided how long that takes.
         with hosts.leading(limited=parsed.eval.sample is None):
             if is_same:  # Only its features had to be made again.

@@ -44,7 +44,7 @@ _LEAST_BATCH = 8  # photos that are embedded together, of which the last ones ma
 
 def prepare(
     config: PhotosConfig, workdir: epath.Path, dataset: Dataset | None
-) -> tuple[Files, Callable[[Callable[[], None]], Inputs[PhotosConfig]]]:
+) -> tuple[Files, Callable[[], Inputs[PhotosConfig]]]:
     """Loads photos, checks them with their workdir, and tells of them; writes nothing.
 
     Args:
@@ -54,8 +54,7 @@ def prepare(
 
     Returns:
         What the workdir has, and a function that writes the embedding and the pictures into the
-        locked workdir if they are missing, and returns the photos that can be read. The function
-        ignores its argument, the guard of a training.
+        locked workdir if they are missing, and returns the photos that can be read.
 
     Raises:
         InputError: the config, the data or the workdir is invalid.
@@ -70,7 +69,7 @@ def prepare(
     if workdirs.WEIGHTS not in files.recorded:  # New images get the network of the embedding.
         files = files._replace(missing=tuple(files.steps))
 
-    def make(_: Callable[[], None]) -> Inputs[PhotosConfig]:
+    def make() -> Inputs[PhotosConfig]:
         is_done = workdirs.agree(not files.missing, workdir)
         if is_done:
             embedding_files.begin(files, inputs, {})

@@ -37,7 +37,7 @@ from cluster_jax.training.state import State
 
 def prepare(
     config: RunConfig, workdir: epath.Path, dataset: Dataset | None
-) -> tuple[Files, Callable[[Callable[[], None]], Inputs[RunConfig]]]:
+) -> tuple[Files, Callable[[], Inputs[RunConfig]]]:
     """Builds a training and checks it with its images and its workdir; writes nothing.
 
     Args:
@@ -47,8 +47,7 @@ def prepare(
 
     Returns:
         The embeddings in the workdir, and a function that trains, and writes the missing ones into
-        the locked workdir. Its argument is the `guard` of `training.loop.train`; it returns the
-        inputs of the last stage, as `_make_features`.
+        the locked workdir; it returns the inputs of the last stage, as `_make_features`.
 
     Raises:
         InputError: the config, the data or the workdir is invalid.
@@ -84,7 +83,6 @@ def _make_features(
     files: Files,
     weights: Weights | None,
     labels: tfds.Labels,
-    guard: Callable[[], None],
 ) -> Inputs[RunConfig]:
     """Trains, and writes the missing embeddings and the missing encoder into the locked workdir.
 
@@ -93,7 +91,6 @@ def _make_features(
         files: its embeddings; if none is missing, nothing is trained.
         weights: the network from which the first stage starts, or None.
         labels: labels of a streamed set, which are stored for the next call.
-        guard: see `training.loop.train`.
 
     Returns:
         The inputs of the last stage. If `config.encoder` is set, the data set has features, which
@@ -113,7 +110,7 @@ def _make_features(
     last = stages[-1]
     if is_done:
         return last.inputs
-    state = _train(stages, files, weights, guard)
+    state = _train(stages, files, weights)
     _end_at_once()
     if workdirs.ENCODER in files.missing and jax.process_index() == 0:
         kept = last.training.method.kept(state.params, state.model_state)
@@ -125,9 +122,7 @@ def _make_features(
     return last.inputs
 
 
-def _train(
-    stages: list[BuiltRun], files: Files, weights: Weights | None, guard: Callable[[], None]
-) -> State:
+def _train(stages: list[BuiltRun], files: Files, weights: Weights | None) -> State:
     """Trains all stages, each from the network of the previous one; resumes interrupted ones.
 
     If `INITIAL_EMBEDDING` is missing, it is written before the last stage. For the arguments and
@@ -155,7 +150,7 @@ def _train(
         embed = functools.partial(embed_all, clustered, run.dataset, needs=needs)
         seen = watch.probe(run.dataset, stage.config.eval.batch_size)
         probe = functools.partial(embed_all, stage, seen)
-        state = loop.train(run, state, workdir=stage.workdir, embed=embed, probe=probe, guard=guard)
+        state = loop.train(run, state, workdir=stage.workdir, embed=embed, probe=probe)
         weights = Weights(stage.config.name, state.params, state.model_state.batch_stats)
     return state
 

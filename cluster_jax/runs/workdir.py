@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, TextIO
 
 import numpy as np
@@ -199,42 +199,22 @@ def check_unused(workdir: epath.Path) -> None:
 
 
 @contextlib.contextmanager
-def locked(workdir: epath.Path) -> Iterator[Callable[[], None]]:
+def locked(workdir: epath.Path) -> Iterator[None]:
     """Makes a workdir and locks it, so that no second run uses it at the same time.
 
     The system drops the lock (`flock`) when the process ends, however it ends. It is valid between
     machines where their shared file system supports `flock`; buckets are not locked.
 
-    Yields:
-        A function that raises an `InputError` once the folder was deleted, to be called before
-        something is written.
-
     Raises:
         InputError: the workdir cannot be written, or another run uses it.
     """
     if "://" in str(workdir):
-        yield lambda: None
+        yield
         return
     io.check_writable(workdir)
     workdir.mkdir(parents=True, exist_ok=True)
-    with _lock(workdir) as file:
-
-        def check() -> None:
-            try:
-                is_same = os.path.samestat(os.stat(workdir / LOCK), os.fstat(file.fileno()))
-            except (FileNotFoundError, NotADirectoryError):
-                is_same = False
-            if not is_same:
-                raise InputError(
-                    f"{workdir} must stay as it is during a run; got it deleted or emptied: run "
-                    "the same command again to start over"
-                )
-
-        try:
-            yield check
-        except OSError:
-            check()  # A folder that is gone explains any error.
-            raise
+    with _lock(workdir):
+        yield
 
 
 def _lock(workdir: epath.Path) -> TextIO:
