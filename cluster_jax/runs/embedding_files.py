@@ -115,36 +115,12 @@ def write(
         name: name of the file, a key of `files.steps`.
         checksum: checksum of the network, by which parts of an earlier call are known again.
         make: embeds the images; its argument is the location for parts of the embedding.
-        labels: int32 `[n]`, of all images, also unreadable ones; None: there are none.
+        labels: int32 `[n]`, of all images, also unreadable ones; None: there are none. They stay
+            as they are now: no command reads them.
     """
     parts = Parts(files.workdir / name, f"{origin(files, name)}:{checksum}")
-    parts.finish({**make(parts), **_of_labels(labels)}, origin(files, name))
-
-
-def write_labels(files: Files, name: str, labels: NDArray | None) -> None:
-    """Writes the labels of now into an embedding that is there, if it has others.
-
-    Labels may change after the training, since nothing but scores depends on them.
-
-    Args:
-        files: embeddings of the run.
-        name: name of the file.
-        labels: see `write`.
-    """
-    file = files.workdir / name
-    before = io.read_array(file, LABELS)
-    if labels is None or before is None:
-        is_same = labels is before
-    else:
-        is_same = np.array_equal(labels, before)
-    if not is_same:
-        embedding = io.read_arrays(file)
-        embedding.pop(LABELS, None)
-        Parts(file, "").finish({**embedding, **_of_labels(labels)}, origin(files, name))
-
-
-def _of_labels(labels: NDArray | None) -> Batch:
-    return {} if labels is None else {LABELS: labels.astype(np.int32)}
+    beside = {} if labels is None else {LABELS: labels.astype(np.int32)}
+    parts.finish({**make(parts), **beside}, origin(files, name))
 
 
 def origin(files: Files, name: str) -> str:

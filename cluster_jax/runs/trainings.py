@@ -104,7 +104,6 @@ def _make_features(
     embedding_files.begin(files, stages[-1].inputs, {})
     labels.write()
     if is_done:
-        _write_labels(files, stages[-1])
         _end_at_once()
     stages = embed_images(stages, files.made_from)
     last = stages[-1]
@@ -161,16 +160,6 @@ def _embed(files: Files, name: str, stage: BuiltRun, dataset: Dataset, state: St
         checksum = states.checksum((state.params, state.model_state))
         of_state = functools.partial(embed_all, stage, dataset, state, in_all=False)
         embedding_files.write(files, name, checksum, of_state, dataset.labels)
-
-
-def _write_labels(files: Files, last: BuiltRun) -> None:
-    """Writes labels that have changed into the embeddings; the first process alone does."""
-    if jax.process_index() != 0:
-        return
-    for name in files.steps.keys() - {workdirs.ENCODER}:
-        dataset = last.test if name == workdirs.TEST_EMBEDDING else last.training.dataset
-        assert dataset is not None  # Its embedding is among the files.
-        embedding_files.write_labels(files, name, dataset.labels)
 
 
 def _end_at_once() -> None:
