@@ -119,7 +119,7 @@ def _readable(folders: Sequence[str], asked: Sequence[str]) -> list[str]:
         asked: those of the run, for the message.
 
     Raises:
-        InputError: none can be read, or a `.zip` is not the only one.
+        InputError: none can be read.
     """
     present = [name for name in folders if _can_be_read(name)]
     if not present:
@@ -127,8 +127,6 @@ def _readable(folders: Sequence[str], asked: Sequence[str]) -> list[str]:
             f"PHOTOS must be given, because {image_files.shown(chr(10).join(asked))} is not there "
             "or cannot be read; got none: name the folder in which the photos are now"
         )
-    if len(present) > 1 and any(name.endswith(".zip") for name in present):
-        raise InputError(f"PHOTOS must be left out for a run of a .zip; got {present[-1]}")
     return present
 
 

@@ -3,6 +3,7 @@
 import errno
 import os
 import pathlib
+import zipfile
 
 import numpy as np
 import pytest
@@ -118,6 +119,26 @@ def test_a_file_that_was_cut_is_the_photo_that_it_was(run, length, capsys, refus
     file.write_bytes(content)
     assert updated(run).away == ()
     assert toy.table(run) == before
+
+
+@pytest.mark.parametrize("name", ["more.zip", "MORE.ZIP"])
+def test_a_zip_is_refused_beside_folders_and_gives_way_to_its_own(run, name, refused):
+    """A folder is one whatever its name, and an unpacked photo is the same photo."""
+    toy.save(pathlib.Path("unpacked"), PIXELS[33:45])
+    with zipfile.ZipFile(name, "w") as archive:
+        for file in sorted(pathlib.Path("unpacked").iterdir()):
+            archive.write(file, file.name)
+    must = "PHOTOS must be folders and files of images, or a .zip alone"
+    said = refused(update.main, f"--workdir={run}", name)
+    assert f"{must}; got {os.path.abspath(name)} and 3 more: unpack it" in said
+    images.main([name, "--workdir=packed", "--quiet", *QUICK])
+    said = refused(update.main, "--workdir=packed", "here")
+    assert f"{must}; got {os.path.abspath(name)} and 1 more: unpack it" in said
+    after = updated(pathlib.Path("packed"), "unpacked", f"--gone={name}")
+    assert after.changes == {"renamed": 12}
+    os.remove(name)
+    os.rename("unpacked", name)
+    assert len(updated(run, name).columns) == 45
 
 
 def test_an_empty_folder_changes_nothing(run):
