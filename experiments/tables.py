@@ -50,11 +50,14 @@ CLUSTERS = (
 # It also says "unclear" of one cluster of fewer rows than twice the axes, where it was sure, and
 # axes without spread are left out: of all 275 sets there of at most 100 rows, numbers of clusters
 # and ARI stay (no table has the verdict of one cluster), and no larger set has such an axis. Rows
-# in no cluster, which no table has, take no probability from others.
+# in no cluster, which no table has, take no probability from others. And clusters are compared once
+# for all thresholds: labels and verdicts of 131 sets of `number_of_clusters` of at most 1,500 rows
+# are the same bit for bit, and the sums of their probabilities to three decimals.
 SAME = {
-    "26e16d92ae6f": "657b355e8ab3",
-    "258ee6966c87": "657b355e8ab3",
-    "b305a538382d": "657b355e8ab3",
+    "26e16d92ae6f": "24de3b905609",
+    "258ee6966c87": "24de3b905609",
+    "b305a538382d": "24de3b905609",
+    "657b355e8ab3": "24de3b905609",
     "34f5e66f1571": "dedc98f432da",
     "c36b1baa6f9d": "dedc98f432da",
     "cfb93b698e8f": "dedc98f432da",

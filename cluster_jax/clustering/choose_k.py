@@ -226,7 +226,7 @@ def silhouettes(
 
 def _means(
     rows: NDArray, labels: NDArray, counts: NDArray | None
-) -> tuple[NDArray, NDArray, sparse.csr_array]:
+) -> tuple[NDArray, NDArray, sparse.csc_array]:
     """Returns sizes float32 `[k]` and means `[k, r]` of clusters, and their members `[k, n]`.
 
     A size is the sum of the counts in the cluster. Entry (i, j) of the members is the count of row
@@ -235,7 +235,7 @@ def _means(
     n = len(labels)
     counts = np.ones(n, np.float32) if counts is None else counts
     sizes = np.bincount(labels, counts).astype(np.float32)
-    members = sparse.csr_array((counts, (labels, np.arange(n))), shape=(len(sizes), n))
+    members = sparse.csc_array((counts, labels, np.arange(n + 1)), shape=(len(sizes), n))
     return sizes, members @ rows / sizes[:, None], members
 
 

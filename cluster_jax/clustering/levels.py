@@ -39,7 +39,7 @@ def deepest(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generato
     result = labels
     while (parts := _deeper(x, rows.metric, labels, rng)) is not None:
         labels = parts
-        together = separation.joined(x, rows, labels)
+        together = separation.unions(separation.compare(x, rows, labels))
         if separation.share_apart(together, labels)[0] > 1 - NEARLY_ALL:
             result = labels
     return result

@@ -1,6 +1,6 @@
 """The test of what is apart: rows are rare between two clusters.
 
-`joined` uses it in both directions. Clusters of which none is joined to another one are apart; and
+`unions` uses it in both directions. Clusters of which none is joined to another one are apart; and
 a cluster has no parts that are apart, if its parts become one.
 
 Both clusters are projected on the line through their means. Each row is projected by the means of
@@ -27,7 +27,7 @@ clusters then may have parts in 6 % of the sets. Six to eight rows of the neares
 a true cluster, may be a part of it in 96 % of the cases, and are apart in 29 %.
 """
 
-import functools
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,19 +53,28 @@ _PIECE = 25
 _ROWS_PER_AXIS = 2
 
 
-def joined(
-    x: NDArray,
-    rows: Smoother,
-    labels: NDArray,
-    *,
-    is_curved: bool = False,
-    least_drop: float = LEAST_DROP,
-    least_rows: int = 0,
-) -> NDArray:
-    """Returns labels in which clusters that are not apart are one cluster, int64 `[n]`.
+class Compared(NamedTuple):
+    """Clusters of n rows, or pieces of them, compared two by two.
 
-    Each cluster is compared with the four that have the nearest means. In fewer than two rows for
-    each axis all clusters are one.
+    Attributes:
+        labels: int64 `[n]`, the clusters, 0 to k - 1.
+        own: int64 `[p]`, the cluster of each piece.
+        sizes: int64 `[p]`, the number of rows of each piece.
+        pairs: int64 `[l, 2]`, the pieces that were compared.
+        drops: float64 `[l]`, see `drop_between`.
+    """
+
+    labels: NDArray
+    own: NDArray
+    sizes: NDArray
+    pairs: NDArray
+    drops: NDArray
+
+
+def compare(x: NDArray, rows: Smoother, labels: NDArray, *, is_curved: bool = False) -> Compared:
+    """Compares each cluster with the four that have the nearest means.
+
+    In fewer than two rows for each axis all rows are taken as one cluster.
 
     Args:
         x: features `[n, d]`, one row for each of the n rows of the representation.
@@ -73,26 +82,43 @@ def joined(
         labels: int `[n]`, clusters 0 to k - 1, none of them empty.
         is_curved: whether clusters may have any shape. Then pieces of 25 to 49 rows are compared,
             not whole clusters.
-        least_drop: the least difference of square roots; 0: rows may be rare in between by chance.
+
+    Example:
+        >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]
+        >>> compared = compare(x, representation.fit(x, "euclidean"), np.arange(300) % 3)
+        >>> compared.pairs.tolist(), (compared.drops >= LEAST_DROP).tolist()
+        ([[0, 1], [0, 2], [1, 2]], [True, True, True])
+    """
+    if not has_enough_rows(rows):
+        labels = np.zeros_like(labels)
+    pieces = _pieces(rows.smooth, labels) if is_curved else labels
+    members = tree.members(pieces)
+    own = np.array([labels[piece[0]] for piece in members])
+    pairs: list[tuple[int, int]] = []
+    if labels.any():
+        pairs = _nearest_pairs(cluster_means(rows.sharp, pieces), own if is_curved else None)
+    drops = [_drop(x, rows, members[i], members[j]) for i, j in pairs]
+    sizes = np.array([len(piece) for piece in members])
+    return Compared(labels, own, sizes, np.array(pairs, np.int64).reshape(-1, 2), np.array(drops))
+
+
+def unions(compared: Compared, least_drop: float = LEAST_DROP, least_rows: int = 0) -> NDArray:
+    """Returns labels in which clusters that are not apart are one cluster, int64 `[n]`.
+
+    Args:
+        compared: the clusters.
+        least_drop: the least difference of the square roots between clusters that are apart.
         least_rows: clusters, or pieces, of fewer rows are joined to none.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]
         >>> rows, halves = representation.fit(x, "euclidean"), np.arange(300) % 6
-        >>> np.bincount(joined(x, rows, halves)).tolist()
+        >>> np.bincount(unions(compare(x, rows, halves))).tolist()
         [100, 100, 100]
     """
-    if not labels.any() or not has_enough_rows(rows):
-        return np.zeros(len(labels), np.int64)
-    pieces = _pieces(rows.smooth, labels) if is_curved else labels
-    members = tree.members(pieces)
-    own = np.array([labels[piece[0]] for piece in members])
-    pairs = _nearest_pairs(cluster_means(rows.sharp, pieces), own if is_curved else None)
-    is_apart = functools.partial(_is_apart, x, rows, least_drop=least_drop)
-    is_large = [len(piece) >= least_rows for piece in members]
-    pairs = [(i, j) for i, j in pairs if is_large[i] and is_large[j]]
-    linked = [(i, j) for i, j in pairs if not is_apart(members[i], members[j])]
-    first, second = own[np.array(linked, np.int64).reshape(-1, 2).T]
+    labels, own, sizes, pairs, drops = compared
+    is_linked = (drops < least_drop) & (sizes[pairs] >= least_rows).all(axis=1)
+    first, second = own[pairs[is_linked]].T
     k = int(labels.max()) + 1
     graph = sparse.coo_array((np.ones(len(first)), (first, second)), shape=(k, k))
     return connected_components(graph, directed=False)[1].astype(np.int64)[labels]
@@ -144,51 +170,53 @@ def _pieces(rows: NDArray, labels: NDArray) -> NDArray:
     return pieces
 
 
-def _is_apart(
-    x: NDArray, rows: Smoother, first: NDArray, second: NDArray, least_drop: float
-) -> bool:
-    """Returns whether two clusters are apart, by the indices int `[m]` of the rows of each."""
+def _drop(x: NDArray, rows: Smoother, first: NDArray, second: NDArray) -> float:
+    """Returns the drop between two clusters, by the indices int `[m]` of the rows of each.
+
+    It is the larger one of the sharp rows and the features, which are left out where the sharp
+    rows are apart.
+    """
     if min(len(first), len(second)) < 2:
-        return False
+        return 0.0
     counts = np.ones(len(x)) if rows.counts is None else rows.counts.astype(np.float64)
     weights = counts[first], counts[second]
-    if rare_between(rows.sharp[first], rows.sharp[second], *weights, least_drop):
-        return True
+    of_sharp = drop_between(rows.sharp[first], rows.sharp[second], *weights)
+    if of_sharp >= LEAST_DROP:
+        return of_sharp
     a, b = (
         representation.unit_rows(x[own]) if rows.is_cosine else x[own] for own in (first, second)
     )
-    return rare_between(a, b, *weights, least_drop)
+    return max(of_sharp, drop_between(a, b, *weights))
 
 
-def rare_between(
-    first: NDArray,
-    second: NDArray,
-    first_counts: NDArray,
-    second_counts: NDArray,
-    least_drop: float = LEAST_DROP,
-) -> bool:
-    """Returns whether rows are rare between two clusters of at least two rows each.
+def drop_between(
+    first: NDArray, second: NDArray, first_counts: NDArray, second_counts: NDArray
+) -> float:
+    """Returns how much rarer rows are between two clusters of at least two rows than at their ends.
+
+    Returns:
+        The difference of the square roots of the two counts; 0 where rows are not rare in between.
 
     Args:
         first: `[m, r]`, the rows of one cluster.
         second: `[n, r]`, those of the other.
         first_counts: float64 `[m]`, number of original rows that each row stands for.
         second_counts: float64 `[n]`.
-        least_drop: see `joined`.
 
     Example:
         >>> rows, ones = np.random.default_rng(0).normal(size=(100, 2)), np.ones(100)
-        >>> rare_between(rows, rows + 9, ones, ones), rare_between(rows, rows + 2, ones, ones)
-        (True, False)
+        >>> drops = [drop_between(rows, rows + far, ones, ones) for far in (9, 2)]
+        >>> [drop >= LEAST_DROP for drop in drops]
+        [True, False]
     """
-    a = first.astype(np.float64)
-    b = second.astype(np.float64)
-    from_first = _along(a, first_counts, np.average(b, axis=0, weights=second_counts))
-    from_second = 1 - _along(b, second_counts, np.average(a, axis=0, weights=first_counts))
+    a, b = first.astype(np.float64), second.astype(np.float64)
+    a_mean, b_mean = _mean(a, first_counts), _mean(b, second_counts)
+    from_first = _along(a, first_counts, a_mean, b_mean)
+    from_second = 1 - _along(b, second_counts, b_mean, a_mean)
     start = np.median(from_first)
     length = np.median(from_second) - start
     if not length > 0:
-        return False
+        return 0.0
     along = np.concatenate([from_first, from_second])
     counts = np.concatenate([first_counts, second_counts])
     order = np.argsort(along)
@@ -198,14 +226,19 @@ def rare_between(
     )
     below = np.concatenate([[0.0], np.cumsum(counts[order])])
     inside = below[high] - below[low]
-    is_rare = inside.min() <= _RARE * min(inside[0], inside[-1])
+    if inside.min() > _RARE * min(inside[0], inside[-1]):
+        return 0.0
     # A micro-cluster is one place, however many rows are there.
     places = high - low
-    drop = np.sqrt(min(places[0], places[-1])) - np.sqrt(places.min())
-    return bool(is_rare and drop >= least_drop)
+    return float(np.sqrt(min(places[0], places[-1])) - np.sqrt(places.min()))
 
 
-def _along(rows: NDArray, counts: NDArray, other: NDArray) -> NDArray:
+def _mean(rows: NDArray, counts: NDArray) -> NDArray:
+    """Returns the mean float64 `[r]` of rows float64 `[m, r]`, weighted by counts `[m]`."""
+    return counts @ rows / counts.sum()
+
+
+def _along(rows: NDArray, counts: NDArray, mean: NDArray, other: NDArray) -> NDArray:
     """Returns where rows are between their mean (0) and another mean (1), float64 `[m]`.
 
     For each row the mean is that of the other rows.
@@ -213,9 +246,9 @@ def _along(rows: NDArray, counts: NDArray, other: NDArray) -> NDArray:
     Args:
         rows: float64 `[m, r]`, m at least 2.
         counts: float64 `[m]`, the weights of the rows.
+        mean: float64 `[r]`, the mean of the rows.
         other: float64 `[r]`, the mean of the other cluster.
     """
-    mean = np.average(rows, axis=0, weights=counts)
     share = counts / (counts.sum() - counts)
     means = mean - (rows - mean) * share[:, None]
     line = other - means
@@ -228,7 +261,7 @@ def share_apart(together: NDArray, labels: NDArray) -> tuple[float, NDArray]:
     """Returns the share of clusters, or of rows if that is higher, that are apart, and which rows.
 
     Args:
-        together: int64 `[n]`, from `separation.joined`.
+        together: int64 `[n]`, from `unions`.
         labels: the clusters, int64 `[n]`.
 
     Example:

@@ -57,7 +57,7 @@ class SmoothTree(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin
             not if the fit has condensed the rows (above 16,000), or has added noise to columns of
             rounded numbers.
         second_labels_: int64 `[n]`, the most probable other cluster, -1 without one. It is the more
-            probable one for about 5 % of the rows of photos, which lie between two clusters.
+            probable one for 4 to 9 % of the rows of photos, which lie between two clusters.
         second_probabilities_: float64 `[n]`.
         n_clusters_: number of clusters.
         verdict_: a statement about `labels_`. `"clear"`: rows are rare between each cluster and its

@@ -134,17 +134,17 @@ def _parts(x: NDArray, metric: str) -> tuple[NDArray, bool]:
     rows = representation.fit(x, metric)
     linkage = tree.ward(rows.smooth)
     # Both halves of a ring would be apart as a whole.
-    joined = functools.partial(separation.joined, x, rows, is_curved=choose_k.is_flat(rows))
+    compare = functools.partial(separation.compare, x, rows, is_curved=choose_k.is_flat(rows))
     tried = []
     for k in _PART_NUMBERS:
-        tried.append(choose_k.partition(rows, linkage, k))
-        if (parts := joined(tried[-1])).any():
+        tried.append(compare(choose_k.partition(rows, linkage, k)))
+        if (parts := separation.unions(tried[-1])).any():
             return parts, False
-    if joined(tried[0], least_drop=np.sqrt(MIN_ROWS)).any():
+    if separation.unions(tried[0], least_drop=np.sqrt(MIN_ROWS)).any():
         return whole, True
-    for parts in tried:
-        is_large = (np.bincount(parts) >= separation.FEWEST)[parts]
-        apart = joined(parts, least_rows=separation.FEWEST)[is_large]
+    for compared in tried:
+        is_large = (np.bincount(compared.labels) >= separation.FEWEST)[compared.labels]
+        apart = separation.unions(compared, least_rows=separation.FEWEST)[is_large]
         if (apart != apart[:1]).any():
             return whole, True
     return whole, False
@@ -160,13 +160,14 @@ def _judged(x: NDArray, rows: Smoother, labels: NDArray, is_curved: bool) -> tup
         if is_whole and rows.is_cosine:  # It may not see what the distance sees.
             is_whole = not _divided(x, "euclidean", labels)[0].any()
         return 1.0, ONE if is_whole else UNCLEAR
-    together = separation.joined(x, rows, labels)
+    together = separation.unions(separation.compare(x, rows, labels))
     if is_curved and together.max() < labels.max():  # Some may be round one another.
-        together = separation.joined(x, rows, labels, is_curved=True)
+        together = separation.unions(separation.compare(x, rows, labels, is_curved=True))
     share, is_alone = separation.share_apart(together, labels)
     if share == 1 and rows.is_cosine:
         plain = representation.fit(x, "euclidean")
-        is_alone &= separation.joined(x, plain, labels, is_curved=is_curved).max() == labels.max()
+        again = separation.compare(x, plain, labels, is_curved=is_curved)
+        is_alone &= separation.unions(again).max() == labels.max()
     return share, CLEAR if is_alone.all() else UNCLEAR
 
 

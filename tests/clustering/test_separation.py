@@ -7,8 +7,16 @@ from cluster_jax.clustering import representation, separation
 from tests.rows import every_row
 
 
+def are_apart(first, second, *counts):
+    return separation.drop_between(first, second, *counts) >= separation.LEAST_DROP
+
+
+def joined(x, rows, labels, **more):
+    return separation.unions(separation.compare(x, rows, labels, **more))
+
+
 def apart(first, second):
-    return separation.rare_between(first, second, np.ones(len(first)), np.ones(len(second)))
+    return are_apart(first, second, np.ones(len(first)), np.ones(len(second)))
 
 
 @every_row(("distance", "expected"), [(0, False), (2, False), (4, False), (8, True), (20, True)])
@@ -44,10 +52,10 @@ def test_a_row_counts_as_often_as_the_rows_it_stands_for():
     second[:2] -= [[8], [15]]
     assert apart(first, second)
     counts = np.where(np.arange(60) < 2, 15.0, 1.0)
-    assert not separation.rare_between(first, second, counts, counts)
+    assert not are_apart(first, second, counts, counts)
     # But they are no more evidence than they are rows.
     many = np.full(4, 99.0)
-    assert not separation.rare_between(first[2:6], second[2:6], many, many)
+    assert not are_apart(first[2:6], second[2:6], many, many)
 
 
 @pytest.mark.parametrize("k", [2, 6])
@@ -56,7 +64,7 @@ def test_parts_become_one_and_clusters_do_not(k):
     x = 9 * np.eye(k, 12)[truth] + rng.normal(size=(400, 12))
     rows = representation.fit(x, "euclidean")
     halves = 2 * truth + (x[:, -1] > 0)
-    labels = separation.joined(x, rows, halves)
+    labels = joined(x, rows, halves)
     np.testing.assert_array_equal(np.unique(np.stack([labels, truth]), axis=1).shape, (2, k))
 
 
@@ -68,7 +76,7 @@ def test_clusters_along_axes_that_are_no_axes_of_the_sharp_rows_are_apart():
     x[1000:, 2] += 20 + np.repeat([0, 10], 12)
     rows = representation.fit(x, "euclidean", n_axes=2)
     labels = np.repeat([0, 1, 2], [1000, 12, 12])
-    labels = separation.joined(x, rows, labels)
+    labels = joined(x, rows, labels)
     assert labels[1000] != labels[-1]
 
 
@@ -78,7 +86,7 @@ def test_a_ring_and_the_disc_inside_are_apart_piece_by_piece():
     x = np.stack([np.cos(angle), np.sin(angle)], axis=1) * np.where(truth, 1.0, 0.3)[:, None]
     x += 0.05 * rng.normal(size=(600, 2))
     rows = representation.fit(x, "euclidean")
-    assert not separation.joined(x, rows, truth).any()
-    np.testing.assert_array_equal(separation.joined(x, rows, truth, is_curved=True), truth)
+    assert not joined(x, rows, truth).any()
+    np.testing.assert_array_equal(joined(x, rows, truth, is_curved=True), truth)
     halves = 2 * truth + (x[:, 0] > 0)
-    np.testing.assert_array_equal(separation.joined(x, rows, halves, is_curved=True), truth)
+    np.testing.assert_array_equal(joined(x, rows, halves, is_curved=True), truth)
