@@ -330,7 +330,7 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
                 image of the run is gone or has changed.
         """
         run = self._fitted()
-        left_out = export.check_of_run(path, run).tolist()
+        left_out, _ = export.check_of_run(path, run)
         export.run_clusters(run, path, left_out=left_out)
 
     def report(self, path: str | os.PathLike) -> pathlib.Path:

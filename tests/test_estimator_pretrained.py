@@ -27,6 +27,8 @@ from cluster_jax.nets import network
 from cluster_jax.nets.backbones import resnet
 from cluster_jax.nets.config import NetworkConfig
 from cluster_jax.runs import begin, claims, store
+from cluster_jax.runs import run as records
+from cluster_jax.runs import update as updates
 from cluster_jax.training.config import RunConfig, parse_config, parse_training
 from tests import toy
 from tests.nets import test_safetensors
@@ -193,6 +195,11 @@ def test_an_update_needs_a_folder_and_the_tree(gray, fitted, tmp_path):
     model = small({"eval.method": "gridshift"}).fit(tmp_path / "photos")
     with pytest.raises(InputError, match=r"clusters of the tree; got .*eval.method=gridshift"):
         model.update()
+    run = records.read(model._run.workdir)
+    run.config["data"].update(classes=[1])
+    run.write()
+    with pytest.raises(InputError, match=r"data.limit=None and data.classes="):
+        updates.update_photos(run.workdir)
 
 
 def test_without_a_workdir_it_is_in_a_temporary_one(fitted, gray, tmp_path):

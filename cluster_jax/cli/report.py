@@ -32,9 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from cluster_jax.runs import export, states
         from cluster_jax.runs import run as records
 
-        left_out: Sequence[int] = ()
         if flags.export is not None:
-            left_out = export.check_of_run(flags.export, records.read(flags.workdir)).tolist()
+            left_out, away = export.check_of_run(flags.export, records.read(flags.workdir))
         names = _names(flags.name)
         text, values = states.correct(flags.workdir, flags.corrections, names)
         if flags.export is not None:
@@ -42,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             made = export.run_clusters(run, flags.export, flags.by, left_out)
             if left_out:
                 noun = counted(len(left_out), f"{run.words[0]} is", f"{run.words[0]}s are")
-                text += f"\n{noun} left out, because they are away: bring {run.away[0]} back"
+                text += f"\n{noun} left out, because they are away: bring {away[0]} back"
             text += f"\n{export.told(made, flags.export)}"
             values["exported"] = flags.export
         output.end(flags, text, values)

@@ -22,10 +22,8 @@ from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
-from cluster_jax.data import decode, images
 from cluster_jax.data import folder as image_files
-from cluster_jax.runs import changes
-from cluster_jax.runs.config_paths import is_at
+from cluster_jax.runs import changes, photos
 from cluster_jax.runs.run import Run
 
 _RECORD = "exports.json"  # in the workdir of a run: what each folder got, by its path
@@ -115,68 +113,39 @@ def _is_free(folder: pathlib.Path, workdir: epath.PathLike) -> bool:
     return bool(_earlier(workdir, folder)) or not any(folder.iterdir())
 
 
-def check_of_run(folder: epath.PathLike, run: Run) -> NDArray:
+def check_of_run(folder: epath.PathLike, run: Run) -> tuple[list[int], list[str]]:
     """Checks that the images of a run can be exported to a folder, see `check`.
 
     Returns:
-        The rows that are left out, int64: those in a folder, or of a file, that was away or could
-        not be read in the last update (`Run.away`), and still is or cannot.
+        The rows that are left out, whose folder or file is away or cannot be read now; and the
+        paths that are away or cannot be read, at least one if a row is left out.
 
     Raises:
-        InputError: the folder cannot be used, the images are not files, or one of them is gone or
-            has another content.
-        OSError: a file cannot be read.
+        InputError: the folder cannot be used, the images are not files, no image is there, or one
+            of them is gone, has another name or another content.
     """
     check_has_files(run.config["data"]["name"] if run.is_of_images else "features")
     place = str(run.config["data"]["dir"])
-    known = run.facts
     check(folder, run.workdir, image_files.folders(place))
-    assert known is not None  # They are files.
-    names = run.names or ()
-    read = image_files.reader(place)
-
-    paths = changes.paths(run)
-    is_away = np.array([any(is_at(path, place) for place in run.away) for path in paths], bool)
-    left_out = list[int]()
-
-    def problem(row: int) -> str | None:
-        said = f"{names[row]} with another content"
-        try:
-            content = read(names[row])
-            facts = known[row]
-            is_same = facts["file"].tobytes() == hashlib.sha256(content).digest()
-            if is_same or facts["digest"].tobytes() == _shown(names[row], content):
-                return None
-        except OSError as error:
-            if not (is_away[row] or isinstance(error, FileNotFoundError)):
-                raise
-            said = f"{names[row]} gone"
-        if is_away[row]:
-            left_out.append(row)
-            return None
-        return said
-
-    away = [line for line in place.split("\n") if not os.path.exists(line)]
-    if problems := list(filter(None, images.map_indices(problem, np.arange(len(names))))):
-        update = f"`cluster-jax update --workdir={run.workdir}"
-        do = f"run {update}` first"
-        if away:
-            do = f"bring {away[0]} back, or name its new place by {update} FOLDER`"
-        must = "the images to export must be those of the run"
-        raise InputError(f"{must}; got {problems[0]}: {do}")
-    if len(left_out) == len(names):
-        raise InputError(f"the images to export must be there; got none: bring {run.away[0]} back")
-    return np.sort(np.array(left_out, np.int64))
-
-
-def _shown(name: str, content: bytes) -> bytes | None:
-    """Returns the digest of what the photo in a file shows; None if it cannot be decoded."""
+    update = f"`cluster-jax update --workdir={run.workdir}"
+    do, or_do = f"run {update}` first", f", or name its new place by {update} FOLDER`"
+    if run.is_trained:  # It cannot be updated.
+        do, or_do = "put it back", ""
+    none = f"the images to export must be there; got none: bring {image_files.shown(place)} back"
     try:
-        photo = decode.preview(content) if decode.is_raw(name) else content
-        with decode.opened(photo) as opened:
-            return decode.digest(photo, opened.file)
-    except Exception:  # Pillow raises errors of many types on damaged bytes.
-        return None
+        present, comparison, is_kept = photos.compared(run)
+    except InputError as error:
+        raise InputError(none + or_do) from error
+    paths, now = changes.paths(run), comparison.run.names or ()
+    for row, path in enumerate(paths):
+        if not is_kept[row] or now[row] != path:
+            said = "with another content" if path in present.paths else "gone"
+            must = "the images to export must be those of the run"
+            raise InputError(f"{must}; got {(run.names or ())[row]} {said}: {do}")
+    left_out = np.flatnonzero(comparison.known[: len(paths)] < 0).tolist()
+    if len(left_out) == len(paths):
+        raise InputError(none + or_do)
+    return left_out, [*comparison.run.away, *(paths[row] for row in left_out)]
 
 
 def places(

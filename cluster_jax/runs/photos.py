@@ -210,7 +210,7 @@ def now(
     Raises:
         InputError: see `sources.find` and `match.check_leaving`; or no photo is left.
     """
-    present, comparison, is_kept = _compare(run, more, gone, exclude)
+    present, comparison, is_kept = compared(run, more, gone, exclude)
     do = "name the folder in which they are now"
     match.check_leaving(run, int((~is_kept).sum()), 0, confirmed, do)
     dataset = present.dataset
@@ -234,8 +234,8 @@ def now(
     return found._replace(after=sources.with_truth(after), changed=None)
 
 
-def _compare(
-    run: Run, more: Sequence[str], gone: Sequence[str], exclude: Sequence[str]
+def compared(
+    run: Run, more: Sequence[str] = (), gone: Sequence[str] = (), exclude: Sequence[str] = ()
 ) -> tuple[Present, Comparison, NDArray]:
     """Compares the photos that are in the folders of a run now, and in others, with the run.
 
@@ -251,7 +251,7 @@ def _compare(
     the run any longer.
 
     Args:
-        run: the run before the update.
+        run: the run before the update; of a training, images that it left out are new.
         more: further folders or files.
         gone: folders of the run that a person gives up.
         exclude: globs of files that are left out from now on.

@@ -81,8 +81,10 @@ def find(run: Run, more: Sequence[str], gone: Sequence[str], exclude: Sequence[s
     folders = _folders(own, more)
     globs = tuple(dict.fromkeys([*data.exclude, *exclude]))
     place = "\n".join(_readable(folders, own or gone))
-    # Labels are for scores alone: a photo without one is a photo, see `with_truth`.
-    data = dataclasses.replace(data, dir=place, cache_mb=0.0, exclude=globs, labels=None)
+    # Labels are for scores alone: a photo without one is a photo, see `with_truth`. All that are
+    # there are found, also those that a training has left out.
+    data = dataclasses.replace(data, dir=place, cache_mb=0.0, exclude=globs)
+    data = dataclasses.replace(data, labels=None, classes=None, limit=None)
     with checks.named({"data.dir": "PHOTOS"}):
         dataset = images.with_channels(datasets.load(data, known=run.facts), 3)
     assert dataset.facts is not None

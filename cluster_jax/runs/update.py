@@ -128,11 +128,11 @@ def _check(run: Run) -> None:
         raise InputError(f"{must}; got {run.workdir}, {how}")
     if not run.is_of_images:
         return
-    name, limit = (run.config["data"][key] for key in ("name", "limit"))
+    name, limit, classes = (run.config["data"][key] for key in ("name", "limit", "classes"))
     if run.is_trained:
         problem = "whose network is one of its first images: train again, or use predict"
-    elif name != "folder" or limit is not None:
-        problem = f"with data.name={name} and data.limit={limit}"
+    elif name != "folder" or limit is not None or classes is not None:
+        problem = f"with data.name={name}, data.limit={limit} and data.classes={classes}"
     elif run.method != "tree":
         problem = f"with eval.method={run.method}"
     else:

@@ -431,6 +431,10 @@ def test_a_second_folder_stays_until_a_person_says_that_it_is_gone(place, capsys
     update.main([f"--workdir={run}", "more", "link", "--report=no"])
     assert len(toy.table(run)) == 47
     shutil.rmtree(more)
+    report.main([str(run), f"--export={place}/before an update"])
+    assert f"7 photos are left out, because they are away: bring {more} back" in (
+        capsys.readouterr().out
+    )
     for named in ([], ["--yes"], ["photos"]):
         capsys.readouterr()
         update.main([f"--workdir={run}", *named])
@@ -474,8 +478,9 @@ def test_what_cannot_be_read_today_is_not_gone(place, capsys, monkeypatch):
     (place / "disk.png").rename(place / "away.png")
     monkeypatch.setattr(os, "scandir", closed)
     monkeypatch.setattr(pathlib.Path, "read_bytes", failing)
+    report.main([str(run), f"--export={place}/sorted"])
+    assert "5 photos are left out, because they are away: bring " in capsys.readouterr().out
     (photos / "12.png").unlink()
-    capsys.readouterr()
     update.main([f"--workdir={run}"])
     said = capsys.readouterr().out
     assert f"cannot be read, such as {photos}/11.png: what is there stays as it was." in said

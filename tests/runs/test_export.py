@@ -10,7 +10,8 @@ from PIL import Image
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets
 from cluster_jax.data import folder as image_files
-from cluster_jax.runs import export
+from cluster_jax.runs import begin, export
+from cluster_jax.runs import run as records
 from tests import toy
 
 FIVE = np.zeros(5, int)  # photos in one cluster
@@ -347,3 +348,51 @@ def test_photos_of_a_zip_are_copied(tmp_path):
     made = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.png")}
     assert len(made) == 4
     assert sorted(made.values()) == sorted((tmp_path / f"{i}.png").read_bytes() for i in range(4))
+
+
+@pytest.mark.usefixtures("one_device", "compiled_once")
+def test_photos_of_a_training_are_compared_as_an_update_does(tmp_path):
+    """Those of other classes or above the limit are none of its own; what is away is left out."""
+    photos = tmp_path / "photos"
+    toy.save_by_label(photos, *toy.images(60, channels=3))
+    data = {"name": "folder", "labels": "folders", "classes": (0, 2, 3), "limit": 50}
+    dirs = "\n".join(str(photos / str(label)) for label in range(4))
+    begin.run_pipeline(toy.config(dirs, data=data), tmp_path / "run")
+    run = records.read(tmp_path / "run")
+    tops = {place: [name for name in run.names if name[0] == place] for place in "0123"}
+    assert not tops["1"]
+    assert len(run.names) < len([*photos.rglob("*.png")]) - 15
+
+    def exported(name):
+        left_out, away = export.check_of_run(tmp_path / name, run)
+        export.run_clusters(run, tmp_path / name, left_out=left_out)
+        assert len([*(tmp_path / name).glob("*/*")]) == len(run.names) - len(left_out)
+        return {run.names[row] for row in left_out}, away
+
+    def refused(name, said):
+        with pytest.raises(InputError, match=f"got {name} {said}: put it back$"):
+            export.check_of_run(tmp_path / "refused", run)
+
+    toy.save(photos / "1", toy.images(9, seed=1, channels=3)[0], prefix="a")  # came later
+    assert exported("all")[0] == set()
+    first, second, third = tops["0"][:3]
+    tags = Image.Exif()
+    tags[0x112] = 3  # turned by half
+    Image.open(photos / first).save(photos / first, exif=tags)
+    content = (photos / second).read_bytes()
+    (photos / second).write_bytes(content[:60])
+    assert exported("cut") == ({second}, [str(photos / second)] * 2)
+    (photos / "3").rename(tmp_path / "3")
+    left_out, away = exported("most")
+    assert (left_out, away[0]) == ({second, *tops["3"]}, str(photos / "3"))
+    (photos / second).write_bytes((photos / third).read_bytes())
+    refused(second, "with another content")
+    (photos / second).rename(photos / "0" / "later.png")
+    refused(second, "gone")
+    (photos / "0" / "later.png").write_bytes(content)
+    refused(second, "gone")
+    (photos / "0" / "later.png").rename(photos / second)
+    assert exported("again")[0] == {*tops["3"]}
+    photos.rename(tmp_path / "pictures")
+    with pytest.raises(InputError, match=r"must be there; got none: bring .*/0 and 3 more back$"):
+        export.check_of_run(tmp_path / "none", run)
