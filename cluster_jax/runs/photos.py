@@ -136,8 +136,9 @@ def embed(dataset: Dataset, encoder: Encoder, batch_size: int, kept: Parts | Non
     def is_valid(first: int, rows: Batch) -> bool:
         if dataset.facts is None:
             return True
-        now = dataset.facts(np.arange(first, first + len(rows["facts"])))
-        return bool((now["digest"] == rows["facts"]["digest"]).all())
+        then = rows["facts"]["digest"]
+        now = dataset.facts(np.arange(first, min(first + len(then), dataset.size)))
+        return np.array_equal(now["digest"], then)
 
     kept = kept and kept._replace(is_valid=is_valid)
     return embed_batches(forward, dataset, batch_size=size, mesh=mesh, kept=kept, also=also)
@@ -156,6 +157,15 @@ def _write_pictures(workdir: epath.Path, first: int, made: Batch) -> None:
         facts = rows.get("facts", np.zeros(len(files), images.FACTS))
         pictures = Pictures(first + np.arange(len(files)), files, facts)
         stores.write_pictures(workdir, first, pictures)
+
+
+def kept_in(workdir: epath.Path) -> Parts:
+    """Returns where the embedding of new photos is kept until the state that has them is written.
+
+    Its rows are known by the contents of their photos, so that photos which come after a kill do
+    not matter.
+    """
+    return Parts(workdir / stores.FEATURES, "")
 
 
 def of_run(run: Run) -> Dataset:
@@ -320,7 +330,9 @@ def _embedded(
     if not len(asked):
         return comparison, run.store[:0], ()
     fresh = images.select(dataset, asked)
-    made = embed(fresh, run.encoder(), run.config["eval"]["batch_size"])
+    encoder = run.encoder()
+    kept = kept_in(run.workdir)._replace(fingerprint=encoder.checksum)
+    made = embed(fresh, encoder, run.config["eval"]["batch_size"], kept)
     rows = readable_rows({**made, "index": asked})
     _write_pictures(run.workdir, len(run.store), made)
     comparison = comparison._replace(

@@ -63,7 +63,9 @@ def update_photos(
     started = time.perf_counter()
     with _opened(workdir) as before:
         now = photos.now(before, folders, gone, exclude, confirmed)
-        return _updated(before, now, started, refit=refit, with_report=with_report)
+        ended = _updated(before, now, started, refit=refit, with_report=with_report)
+        photos.kept_in(before.workdir).remove()
+        return ended
 
 
 def update_rows(
