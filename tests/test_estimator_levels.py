@@ -89,7 +89,6 @@ def test_what_fit_leaves(fitted, leaves):
     # After a training nothing is called clear.
     assert metrics["tree"]["verdict"] != "clear"
     assert fitted.results_["provenance"]["number_of_clusters"]["tree"] == "found"
-    assert fitted.results_["provenance"]["bandwidth"] is None
     assert 0 < fitted.probabilities_.min() < 0.8 < fitted.probabilities_.max() <= 1
     assert fitted.tree_.shape == (leaves - 1, 4)
     assert fitted.linkage_.shape == (k - 1, 4)

@@ -60,7 +60,7 @@ def test_nothing_is_trained(fitted, gray):
     assert fitted.results_["provenance"]["steps"] == 0
     assert fitted.results_["provenance"]["images_trained"] == 0
     assert list(fitted.results_["metrics"]["collapse"]) == ["backbone"]
-    assert fitted.results_["provenance"]["method"] is None
+    assert fitted.results_["provenance"]["batch_size"] is None
     assert not (fitted._run.workdir / "metrics.jsonl").exists()
     # Gray images are those that the run has in three channels.
     again = small(workdir=fitted._run.workdir).fit(gray)

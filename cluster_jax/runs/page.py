@@ -242,7 +242,7 @@ def report_data(run: Run) -> ReportData:
         repeated = duplicates.Shown(run.duplicates, run.names, run.shown)
     return ReportData(
         title=_title(run),
-        results=run.results,
+        results={**run.results, "config": run.config},
         points=np.asarray(run.points),
         cluster_labels=run.labels[rows],
         # It is unknown how typical a moved image is of its new cluster: it comes last.

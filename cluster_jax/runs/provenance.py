@@ -1,4 +1,4 @@
-"""Provenance of a result: images, settings, uses of labels, machine, and versions."""
+"""Provenance of a result: images, uses of labels, machine, and versions."""
 
 import importlib.metadata
 import pathlib
@@ -21,12 +21,13 @@ from cluster_jax.training.config import AnyConfig, RunConfig, parse_config
 PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy", "scikit-learn", "umap-learn")
 # Keys of the section `data` that say which images.
 _DATA = ("name", "split", "limit", "image_size", "interpolation")
-# Keys that describe a training; without one, their values are None.
-_TRAINED = ("method", "batch_size", "nrcc", "clusters_given_to_training")
 
 
 def describe(run: Run, section: EvalConfig, steps: int) -> dict[str, Any]:
-    """Returns the entry "provenance" of the results of a run: images, settings, uses of labels.
+    """Returns the entry "provenance" of the results of a run, beside the entry "config".
+
+    It has what the config does not say: of images and weights what they were, where numbers of
+    clusters are from, what labels were used for, hashes of modules, machine and versions.
 
     Args:
         run: the run of images.
@@ -38,19 +39,18 @@ def describe(run: Run, section: EvalConfig, steps: int) -> dict[str, Any]:
     config = parse_config(run.config)
     finder = section.method
     k = section.kmeans.n_clusters
-    trained = dict.fromkeys(_TRAINED)
     # What the backbone or the features come from.
     weights = config.network.weights
-    network = config.network.name
+    batch_size = given = None
     if isinstance(config, RunConfig):
-        trained = _training(config)
+        batch_size = config.train.batch_size
+        methods = [config.method, *([config.term] if config.term else [])]
+        # NCC, CueCo and CC get it: clusters found in their features are not independent of it.
+        given = next((method.n_clusters for method in methods if method.n_clusters), None)
         if config.encoder is not None:
-            encoder = pretrained.overrides(config.encoder)
-            weights = encoder["weights"]
-            network = f"{network} on features of {encoder['name']}"
+            weights = pretrained.overrides(config.encoder)["weights"]
     is_given = run.truth is not None or k is not None or section.n_clusters is not None
     kmeans = "given" if is_given else f"as found by {summary.TITLES.get(finder, finder)}"
-    bandwidth = "found" if section.bandwidth == "auto" else "given"
     return {
         "data": {key: getattr(config.data, key) for key in _DATA},
         "images_trained": len(run.columns) if steps else 0,
@@ -58,9 +58,9 @@ def describe(run: Run, section: EvalConfig, steps: int) -> dict[str, Any]:
         "images_skipped": sum(not name.endswith("/") for name, _ in run.skipped),
         "files_ignored": run.source["ignored"],
         "steps": steps,
-        "network": network,
+        "batch_size": batch_size,
         "pretrained": None if weights is None else pretrained.describe(weights),
-        **trained,
+        "clusters_given_to_training": given,
         "labels_used_for": _uses_of_labels(run, config, counts=k is None),
         "number_of_clusters": {
             finder: "found" if section.n_clusters is None else "given",
@@ -68,22 +68,9 @@ def describe(run: Run, section: EvalConfig, steps: int) -> dict[str, Any]:
         },
         **custom.file_hash(finder, FINDERS),
         **({"metric_files": own.files(section.metrics)} if section.metrics else {}),
-        "bandwidth": bandwidth if finder == "gridshift" else None,
-        "seed": config.seed,
         "devices": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
         **environment(),
-        "note": config.note,
     }
-
-
-def _training(config: RunConfig) -> dict[str, Any]:
-    """Returns the values of the keys `_TRAINED` of a training."""
-    methods = [config.method, *([config.term] if config.term else [])]
-    names = " + ".join(part.name for part in methods)
-    # NCC, CueCo and CC get this number: clusters found in their features are not independent of it.
-    given = next((method.n_clusters for method in methods if method.n_clusters), None)
-    sampler = config.nrcc.sampler if config.nrcc is not None and config.nrcc.weight else None
-    return dict(zip(_TRAINED, (names, config.train.batch_size, sampler, given), strict=True))
 
 
 def _uses_of_labels(run: Run, config: AnyConfig, *, counts: bool) -> list[str]:

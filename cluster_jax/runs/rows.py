@@ -348,11 +348,6 @@ def _provenance(run: Run, values: Rows) -> dict[str, Any]:
         run: the run.
         values: its rows `[n, d]`, in memory or not.
     """
-    options = run.options
-    unused = {"n_clusters"} if options.method == "kmeans" else {"n_clusters", "n_init"}
-    if options.reduce == "none":
-        unused |= {"n_components", "n_neighbors"}
-    bandwidth = "found" if options.bandwidth == "auto" else "given"
     rows_used = {}
     if isinstance(values, Shards):
         of_all = {"all": len(values), "files": len(values.files), "in_report": len(run.rows)}
@@ -362,9 +357,6 @@ def _provenance(run: Run, values: Rows) -> dict[str, Any]:
         "features": run.source["files"][0],
         "rows": values.shape[0],
         **rows_used,
-        **{k: v for k, v in dataclasses.asdict(options).items() if k not in unused},
-        "seed": run.config["seed"],
         "labels_used_for": [] if run.truth is None else ["scoring"],
-        "bandwidth": bandwidth if options.method == "gridshift" else None,
         **provenance.environment(),
     }

@@ -89,8 +89,11 @@ def test_files_of_a_run(files, run, method):
     assert f"{metrics['acc']:.3f}" in out
     protocol = results["provenance"]
     assert (protocol["features"], protocol["labels"]) == ("x.csv", "y.txt")
-    assert (protocol["rows"], protocol["columns"], protocol["seed"]) == (200, 3, 0)
-    assert protocol["bandwidth"] == (None if method == "tree" else "found")
+    assert (protocol["rows"], protocol["columns"]) == (200, 3)
+    assert results["config"]["seed"] == 0
+    settings = Page(pathlib.Path("out/report.html").read_text()).text
+    assert '"seed": 0' in settings
+    assert '"bandwidth": "auto"' in settings
     assert protocol["number_of_clusters"] == {method: "found"}
     assert protocol["labels_used_for"] == ["scoring"]
     assert {"python", "cluster_jax", "numpy"} <= set(protocol["versions"])
@@ -176,7 +179,7 @@ def test_a_finished_run_is_shown_again(files, run):
     run(f"{GRID} --labels=y.txt")
     assert len(list(pathlib.Path("clusters").iterdir())) == 3
     results = io.read_json(workdir / "results.json")
-    assert results["provenance"]["bandwidth"] == "given"
+    assert results["config"]["bandwidth"] == 2.5
     assert results["metrics"]["gridshift"]["acc"] is None
 
 
@@ -274,7 +277,7 @@ def test_kmeans_and_one_column(files, run):
     )
     protocol = io.read_json("out/results.json")["provenance"]
     assert protocol["number_of_clusters"] == {"kmeans": "given"}
-    assert protocol["n_init"] == 10
+    assert io.read_json("out/results.json")["config"]["n_init"] == 10
 
 
 @every_row(

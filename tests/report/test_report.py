@@ -571,7 +571,7 @@ def test_hostile_names_stay_text():
         title=evil,
         label_names=("cat", evil, "owl"),
     )
-    data.results["provenance"]["note"] = evil
+    data.results["config"] = {"note": evil}
     for variant in (data, data._replace(fetch_images=None)):
         whole = render(variant)
         assert evil not in whole
