@@ -56,12 +56,10 @@ class Exported(NamedTuple):
 
     Attributes:
         folders: number of folders.
-        without_times: number of files without the times of their sources.
         kept: number of copies of an earlier export that stay, see `write`.
     """
 
     folders: int
-    without_times: int
     kept: int
 
 
@@ -229,20 +227,18 @@ def write(
     kept = {name: own.pop(name) for name in _of_others(own, items)}
     used = {place: _others_in(path, place, own) for place in sorted(set(places))}
     made = dict[str, Any]()
-    without_times = 0
     shutil.rmtree(path / _PARTIAL, ignore_errors=True)
     try:
         for item in items:
             name = f"{item.place}/{_unused(*os.path.splitext(item.name), used[item.place])}"
-            made[name], has_times = _put(item, by, path / _PARTIAL / name)
-            without_times += not has_times
+            made[name] = _put(item, by, path / _PARTIAL / name)
         _record(workdir, path, {**kept, **own, **made})
     except BaseException:
         shutil.rmtree(path / _PARTIAL, ignore_errors=True)
         raise
     _replace(path, own, made)
     _record(workdir, path, {**kept, **made})
-    return Exported(len(used), without_times, len(kept))
+    return Exported(len(used), len(kept))
 
 
 def _others_in(folder: pathlib.Path, place: str, own: Collection[str]) -> set[str]:
@@ -333,38 +329,32 @@ def _is_as_made(path: pathlib.Path, made: Mapping[str, Any]) -> bool:
     return hashlib.sha256(path.read_bytes()).hexdigest() == made["sha256"]
 
 
-def _put(item: _Item, by: str, target: pathlib.Path) -> tuple[dict[str, Any], bool]:
+def _put(item: _Item, by: str, target: pathlib.Path) -> dict[str, Any]:
     """Makes a link to a file if links are asked for and possible, else a copy.
 
-    Returns:
-        What `_is_as_made` compares, and whether the file has the times of its source.
+    Returns what `_is_as_made` compares.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     if by == "link" and item.file is not None:
         try:
             source = str(item.file.resolve(strict=True))
             os.symlink(source, target)
-            return {"link": source}, True
+            return {"link": source}
         except OSError:  # The file system has none.
             pass
     content = item.read()
     target.write_bytes(content)
     made: dict[str, Any] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    try:
-        if item.file is not None:
-            made["source"] = str(item.file)
+    if item.file is not None:
+        made["source"] = str(item.file)
+        with contextlib.suppress(OSError):  # Some drives refuse modes and times.
             shutil.copystat(item.file, target)
-    except OSError:  # Some drives refuse modes and times.
-        return made, False
-    return made, True
+    return made
 
 
 def told(made: Exported, folder: os.PathLike | str) -> str:
     """Returns what a command says of an export."""
     lines = [f"exported     {counted(made.folders, 'folder')} to {folder}"]
-    if made.without_times:
-        files = counted(made.without_times, "file has", "files have")
-        lines.append(f"{files} the content alone: the drive refuses times and permissions")
     if made.kept:
         stay = counted(made.kept, "earlier copy stays", "earlier copies stay")
         lines.append(f"{stay}, of photos that are away or gone: they may be the last ones")

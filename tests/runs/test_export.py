@@ -262,10 +262,8 @@ def test_a_drive_that_refuses_links_times_and_modes(photos, tmp_path, monkeypatc
         monkeypatch.setattr(os, name, refuse)
     for i, by in enumerate(("copy", "link")):
         out = tmp_path / f"out{i}"
-        made = write(out, photos, by=by)
+        write(out, photos, by=by)
         assert sorted(_tree(out).values()) == sorted(photos[1])
-        assert made.without_times == 5
-        assert "\n5 files have the content alone: the drive" in export.told(made, out)
 
 
 def test_new_kinds_have_a_folder_of_their_own():
