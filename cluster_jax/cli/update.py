@@ -78,8 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if flags.features is not None:
                 run = records.read(flags.workdir)
                 table = rows.read_rows(run, flags.features, flags.array, flags.ids)
-            how |= {"add": flags.add, "file": flags.features}
-            ended = update.update_rows(flags.workdir, table, **how)
+            ended = update.update_rows(flags.workdir, table, add=flags.add, **how)
         else:
             devices.keep_compiled()
             how |= {"gone": flags.gone, "exclude": flags.exclude}

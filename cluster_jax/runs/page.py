@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.core import buckets, devices, io
 from cluster_jax.core.arrays import blocks
-from cluster_jax.core.names import counted
 from cluster_jax.data import folder as image_files
 from cluster_jax.report import assignments, duplicates, report
 from cluster_jax.report.changes import N_SHOWN
@@ -329,13 +328,11 @@ def correction_command(workdir: epath.PathLike) -> str:
 def _title(run: Run) -> str:
     """Returns the title of a run: the name of its folder or file of images or features.
 
-    The name of the config follows if the run trains, and stands alone if there are no files. Of
-    several files of features the first one is named, and the others are counted.
+    The name of the config follows if the run trains, and stands alone if there are no files.
+    Features of later files do not change it.
     """
     if not run.is_of_images:
-        first, *others = run.source["files"]
-        more = f" and {counted(len(others), 'more file')}" if others else ""
-        return (pathlib.Path(str(first)).name or "features") + more
+        return pathlib.Path(str(run.source["features"])).name or "features"
     called = run.images.get("config", "images")
     files = start.name_of_files(run.config)
     if files is None:

@@ -231,14 +231,7 @@ def read_rows(
     return tables.read_rows(path, array, ids, earlier)
 
 
-def now(
-    run: Run,
-    table: tables.Table,
-    confirmed: bool,
-    *,
-    add: bool,
-    file: str | None,
-) -> Now:
+def now(run: Run, table: tables.Table, confirmed: bool, *, add: bool) -> Now:
     """Returns the rows of the next state of a run, in the order of the table.
 
     Args:
@@ -248,7 +241,6 @@ def now(
             change.
         add: whether the rows of the run that the table lacks stay; the order is that of the run
             then, and after it new rows.
-        file: path of the table, or None.
 
     Raises:
         InputError: see `_compare` and `match.check_leaving`.
@@ -266,10 +258,6 @@ def now(
     match.check_leaving(run, gone, changed, confirmed, do)
     made = rows_of(values[comparison.to_embed].astype(x.dtype), run.options)
     found = comparison.joined(is_kept, made)
-    if file is not None:
-        files = [*run.source["files"], file] if add else [file]
-        source = {**run.source, "files": [*dict.fromkeys(files)]}
-        found = found._replace(after=dataclasses.replace(found.after, source=source))
     if add:
         return found
     places = np.concatenate([comparison.known[found.old], comparison.new])
@@ -332,7 +320,6 @@ def _source(files: Mapping[str, str | None], features: tables.Table) -> dict[str
     """Returns what rows were read from, see `Run.source`."""
     return {
         **files,
-        "files": [files["features"]],
         "ids": features.ids,
         "feature_columns": features.columns,
         "columns_left_out": features.left_out,
@@ -354,7 +341,6 @@ def _provenance(run: Run, values: Rows) -> dict[str, Any]:
         rows_used = {"rows_used": of_all}
     return {
         **run.source,
-        "features": run.source["files"][0],
         "rows": values.shape[0],
         **rows_used,
         "labels_used_for": [] if run.truth is None else ["scoring"],

@@ -96,11 +96,10 @@ class Run:
         made_by: what made the state: "first" (clustering), "update" or "corrections".
         results: metrics and provenance, as in `results.json`: an output.
         columns: `[n]` of `COLUMNS`, what is known of each image or row.
-        source: what the images or rows were read from: of embeddings the "features" and "labels" (a
-            path or None), "ids", "feature_columns", "columns_left_out", "array" and number of
-            "columns", and of the rows of now the "files"; of images the "ignored" files
-            by reason, how many were "clustered", and the hashes of modules of the user's own,
-            "finder" and "metrics".
+        source: what the images or the first rows were read from: of embeddings the "features" and
+            "labels" (a path or None), "ids", "feature_columns", "columns_left_out", "array" and
+            number of "columns"; of images the "ignored" files by reason, how many were "clustered",
+            and the hashes of modules of the user's own, "finder" and "metrics".
         fit: what the last fit has told of its own clusters, such as "verdict"; "is_shown" says
             whether the state was given these clusters: an update may keep others.
         store: float `[s, d]`, the features of all rows that the run has or had; None: they are not

@@ -76,7 +76,6 @@ def update_rows(
     refit: bool = False,
     confirmed: bool = False,
     with_report: bool = True,
-    file: str | None = None,
 ) -> Ended:
     """Updates a run to the rows that exist now; returns the message and values for `--json`.
 
@@ -93,7 +92,6 @@ def update_rows(
         confirmed: whether more than half of the rows may leave or change.
         with_report: whether the page is written; if not, and the run changes, an existing page is
             removed.
-        file: path of the table, after which the page is named; None: it keeps its name.
 
     Raises:
         InputError: the run or the rows cannot be used, or another process uses the workdir; no
@@ -103,7 +101,7 @@ def update_rows(
     with _opened(workdir) as before:
         now = _same_rows(before)
         if table is not None:
-            now = embeddings.now(before, table, confirmed, add=add, file=file)
+            now = embeddings.now(before, table, confirmed, add=add)
         return _updated(before, now, started, refit=refit, with_report=with_report)
 
 
@@ -154,8 +152,7 @@ def _updated(before: Run, now: Now, started: float, *, refit: bool, with_report:
         with_report: whether the page is written.
     """
     if not (refit or _differs(before, now.after)):
-        after = dataclasses.replace(_ordered(now.after, now), source=before.source)
-        return _unchanged(before, after, with_report=with_report)
+        return _unchanged(before, _ordered(now.after, now), with_report=with_report)
     numbers: Numbers = "refit" if refit else "kept"
     run = _next(before, now, numbers, started, with_report=with_report)
     return changes.ended(before, run, refit=refit)
