@@ -5,6 +5,7 @@ one goes on. On CPUs its rows are bit for bit those of one without an interrupti
 """
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -152,13 +153,22 @@ def forward_of(
     Returns:
         A function to the features of `methods.base.embed`.
     """
+    forward = _compiled(network, mesh, needs)
+    return lambda images: forward(params, model_state, images)
+
+
+# Of the stages of a run, which embed again and again while they train.
+@functools.lru_cache(maxsize=8)
+def _compiled(
+    network: Callable[..., Mapping[str, Any]], mesh: Mesh, needs: tuple[str, ...] | None
+) -> Callable[..., dict[str, Any]]:
+    """Returns the jitted features of a network by name, on all devices, one program for a run."""
 
     def computed(*arguments: Any) -> dict[str, Any]:
         features = network(*arguments)
         return {name: features[name] for name in needs or features}
 
-    forward = jax.jit(computed, out_shardings=meshes.replicated(mesh))
-    return lambda images: forward(params, model_state, images)
+    return jax.jit(computed, out_shardings=meshes.replicated(mesh))
 
 
 def embed(

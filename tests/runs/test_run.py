@@ -343,6 +343,24 @@ def test_the_step_is_traced_once(tmp_path):
     assert len(traces) == 1
 
 
+def test_the_network_is_traced_once_however_often_it_embeds(tmp_path):
+    """As in each E-step of NCC: with new weights the program is the same."""
+    built = toy.built(toy.config(toy.file(tmp_path)))
+    traces = []
+
+    def counted(*arguments):
+        traces.append(1)
+        return built.embed(*arguments)
+
+    features = []
+    for seed in (built.seed, built.seed + 1):
+        state = build.initial_state(built._replace(seed=seed))
+        forward = embed.forward_of(counted, state.params, state.model_state, built.mesh)
+        features.append(embed.embed(forward, built.dataset, batch_size=32, mesh=built.mesh))
+    assert len(traces) == 1
+    assert not np.allclose(features[0]["projection"], features[1]["projection"])
+
+
 def test_the_seed_draws_the_initial_weights(tmp_path):
     built = toy.built(toy.config(toy.file(tmp_path)))
     other = built._replace(seed=built.seed + 1)
