@@ -11,6 +11,7 @@ import gc
 import itertools
 import os
 import sys
+import warnings
 
 # Compiled Python is kept, whatever the environment says: else each process of the suite would
 # rewrite the assertions of all modules, and each that a test starts would compile the package.
@@ -32,10 +33,14 @@ import hypothesis
 import jax
 import numpy as np
 import pytest
+from sklearn import cluster
 
 from cluster_jax.clustering import tree_fit
+from cluster_jax.clustering.kmeans import KMeansResult
+from cluster_jax.core import arrays
 from cluster_jax.core import mesh as meshes
 from cluster_jax.encoding import encoder
+from cluster_jax.evaluation import evaluate
 from cluster_jax.nets import pretrained
 from cluster_jax.nets.backbones import efficientnet_lite
 from cluster_jax.training import build, loop
@@ -140,8 +145,9 @@ def refused(capsys):
 
 def _runs_on(count):
     with pytest.MonkeyPatch.context() as patch:
-        make = meshes.make
+        make, local = meshes.make, jax.local_devices
         patch.setattr(meshes, "make", lambda devices=count: make(devices))
+        patch.setattr(jax, "local_devices", lambda *args, **more: local(*args, **more)[:count])
         yield
 
 
@@ -174,11 +180,32 @@ def traced_once():
 
 
 @pytest.fixture(scope="module")
-def shallow_lite():
+def plain_kmeans():
+    """The k-means beside the clusters of a run is scikit-learn's.
+
+    Ours compiles a program for each number of rows and of clusters; `tests/clustering` and
+    `tests/evaluation` have it.
+    """
+
+    def found(x, n_clusters, *, metric, n_init, seed, mesh=None):
+        x = arrays.normalize_rows(x) if metric == "spherical" else x
+        with warnings.catch_warnings(action="ignore"):  # of equal rows
+            model = cluster.KMeans(n_clusters, n_init=n_init, random_state=seed).fit(x)
+        values = model.labels_, model.cluster_centers_, model.inertia_, model.n_iter_
+        return KMeansResult(*values)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evaluate, "kmeans", found)
+        yield
+
+
+@pytest.fixture(scope="module")
+def shallow_lite(plain_kmeans):
     """The pretrained network with the first block of each stage alone: half the compile time."""
     stages, tensors_of = efficientnet_lite.STAGES, pretrained.lite2_tensors
     starts = list(itertools.accumulate((stage.depth for stage in stages), initial=0))
 
+    @functools.cache
     def first_blocks():
         tensors = tensors_of()
         for new, old in enumerate(starts[:-1]):
@@ -226,7 +253,7 @@ def _built():
 
 
 @pytest.fixture(scope="module")
-def compiled_once(_built):
+def compiled_once(_built, plain_kmeans):
     """Runs that differ in what no step depends on share the step compiled first, and its state.
 
     Each is built all the same; it then gets the method and the optimizer of the first such run, of

@@ -13,6 +13,7 @@ from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import config_names, find_config, load_config
 from cluster_jax.evaluation import options
+from cluster_jax.nets.backbones import resnet
 from cluster_jax.runs import begin as pipeline
 from cluster_jax.training import build, stages
 from cluster_jax.training.config import PhotosConfig, config_json, parse_config
@@ -43,8 +44,9 @@ def test_every_key_of_the_base_config_is_explained():
 
 
 # Tracing a step of a ResNet takes most of the time of a test. A forward pass is traced instead, of
-# one method and network once; tests/test_configs_run.py trains all, small.
-FORWARD = set()
+# one method and network once, and of each variant of a ResNet once with all its blocks, else with
+# the first block of each stage; tests/test_configs_run.py trains all, small.
+FORWARD, WHOLE = set(), set()
 
 
 @pytest.mark.parametrize("name", config_names())
@@ -79,6 +81,10 @@ def test_config_builds(name, tmp_path, monkeypatch):
     forward = functools.partial(build.check_features, features="backbone")
     monkeypatch.setattr(build, "try_step", (lambda run: None) if key in FORWARD else forward)
     FORWARD.add(key)
+    network = sections["network"]["name"]
+    if network in WHOLE and network in resnet.DEPTHS:
+        monkeypatch.setitem(resnet.DEPTHS, network, (1, 1, 1, 1))
+    WHOLE.add(network)
     for stage in stages.build_stages(parse_config(config, name), tmp_path, None):
         run = stage.training
         assert run.shape == (shape if config.encoder is None else (1280,))

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import os
 from collections.abc import Iterator
 
 from etils import epath
@@ -61,6 +62,8 @@ def path(path: epath.PathLike) -> epath.Path:
 def names(folder: epath.PathLike) -> set[str]:
     """Lists the files and folders in a folder, which need not exist."""
     path = epath.Path(folder)
-    if path.is_dir():
-        return {entry.name for entry in path.iterdir()}
-    return set()
+    if not is_in_bucket(path):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return set(os.listdir(path))
+        return set()
+    return {entry.name for entry in path.iterdir()} if path.is_dir() else set()

@@ -1,9 +1,11 @@
 """Provenance of a result: images, uses of labels, machine, and versions."""
 
+import functools
 import importlib.metadata
 import pathlib
 import platform
 import subprocess
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -100,14 +102,18 @@ def environment() -> dict[str, Any]:
     return {"machine": machine, "versions": versions(), "commit": commit()}
 
 
-def versions() -> dict[str, str]:
+@functools.cache
+def versions() -> Mapping[str, str]:
     """Returns the versions of Python, this package and the packages that affect results."""
     packages = {name: importlib.metadata.version(name) for name in PACKAGES}
     return {"python": platform.python_version(), "cluster_jax": __version__, **packages}
 
 
+@functools.cache
 def commit() -> str | None:
     """Returns the commit of the checkout, 12 digits; None outside a checkout, and if git fails.
+
+    It is asked for once in a process, which has loaded the code.
 
     It ends with "+" if a tracked file is modified, except files `.jsonl` and `.md`, which
     experiments write.
