@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from cluster_jax import Encoder, ImageClusterer, load
 from cluster_jax.cli import report, update
-from cluster_jax.core import io, logs
+from cluster_jax.core import logs
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
 from cluster_jax.data.decode import Resize, decode
@@ -160,17 +160,18 @@ def test_an_update_reads_the_folder_again(gray, tmp_path):
     assert (loaded.labels_.tolist(), loaded.changes_) == (model.labels_.tolist(), model.changes_)
     assert loaded.changes_
     # Without the features of the first photos nothing is guessed, nor are those of now taken.
-    file = tmp_path / "saved" / "embedding.npz"
+    file = tmp_path / "saved" / "features.npy"
+    rows = np.array(loaded._run.store)  # Which is a map of the file.
     file.write_bytes(file.read_bytes()[:9_000])
     config = loaded._run.config
     for use in (load, lambda workdir: begin.run_pipeline(config, workdir)):
-        with pytest.raises(InputError, match=r"embedding.npz is damaged .*from a copy$"):
+        with pytest.raises(InputError, match=r"features.npy is damaged .*from a copy$"):
             use(tmp_path / "saved")
     file.unlink()
-    with pytest.raises(InputError, match=r"embedding.npz is damaged \(it is not there\)"):
+    with pytest.raises(InputError, match=r"features.npy is damaged \(it is not there\)"):
         load(tmp_path / "saved")
-    io.write_arrays(file, {"backbone": loaded._run.store[:39]})
-    with pytest.raises(InputError, match=r"embedding.npz is damaged \(it has fewer rows\)"):
+    np.save(file, rows[:39])
+    with pytest.raises(InputError, match=r"features.npy is damaged \(its rows do not match"):
         load(tmp_path / "saved")
 
 
@@ -200,6 +201,15 @@ def test_an_update_needs_a_folder_and_the_tree(gray, fitted, tmp_path):
     run.write()
     with pytest.raises(InputError, match=r"data.limit=None and data.classes="):
         updates.update_photos(run.workdir)
+
+
+def test_other_images_are_refused_by_what_the_state_says(fitted, gray, tmp_path):
+    """The file `images.json` may be lost."""
+    saved = fitted.save(tmp_path / "saved")
+    (saved / "images.json").unlink()
+    small(workdir=saved).fit(gray)
+    with pytest.raises(InputError, match=r"images .* have changed since the run"):
+        small(workdir=saved).fit(gray[::-1])
 
 
 def test_without_a_workdir_it_is_in_a_temporary_one(fitted, gray, tmp_path):

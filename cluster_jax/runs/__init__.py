@@ -39,10 +39,11 @@ A new column of `run.COLUMNS` also needs its value for new rows, in `next_state.
 another `workdir.FORMAT`, as any new field of `Run` does.
 
 An update of photos, of rows or of the number of clusters is `update._updated` or its last step,
-`update._next`, in the locked workdir of `update._opened`. Its steps are the rows of now,
+`update.next_of_run`, in the locked workdir of `update._opened`. Its steps are the rows of now,
 `next_state`, `measured` and `page.publish_next`; the second and third are `rows.clustered`, and for
-images `finish.next_of_images`, in a first run as well. `begin`, `photos`, `rows` and `trainings`
-make the features of a first run, of which `embedding_files` says what is missing, `claims` checks
-which run a folder is of, `states` makes the states of a person, and `place` puts new rows into the
-clusters. `export`, `changes` and `provenance` only tell of a state.
+images `finish.next_of_images`, in a first run as well. A first run of photos is the same step, of
+`photos.first`. `trainings` makes the features of a training, of which `embedding_files` says what
+is missing, and `begin` leads to all of these. `claims` checks which run a folder is of, `states`
+makes the states of a person, and `place` puts new rows into the clusters. `export`, `changes` and
+`provenance` only tell of a state.
 """

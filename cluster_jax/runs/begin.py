@@ -2,10 +2,9 @@
 
 import contextlib
 import dataclasses
-import json
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -13,15 +12,14 @@ import numpy as np
 from etils import epath
 from ml_collections import ConfigDict
 
-from cluster_jax import __version__
 from cluster_jax.clustering import custom
 from cluster_jax.core import buckets, checks, hosts, io
+from cluster_jax.core.checks import InputError
 from cluster_jax.core.devices import say
 from cluster_jax.data import folder as image_files
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.evaluation import own
 from cluster_jax.evaluation.options import FINDERS
-from cluster_jax.evaluation.stages import Stages
 from cluster_jax.report import summary
 from cluster_jax.runs import (
     changes,
@@ -120,22 +118,17 @@ def _run(
     own.check(parsed.eval.metrics)
     difference = "" if finished is None else _difference(parsed, finished, workdir)
     is_same = finished is not None and not difference
-    needed = {workdirs.IMAGES, workdirs.TRAIN_EMBEDDING}
-    needed |= {workdirs.ENCODER} if isinstance(parsed, RunConfig) else set()
+    if isinstance(parsed, PhotosConfig):
+        return _photos(parsed, workdir, dataset, finished, difference, report)
+    needed = {workdirs.IMAGES, workdirs.TRAIN_EMBEDDING, workdirs.ENCODER}
     if workdirs.agree(is_same and needed <= buckets.names(workdir), workdir):
         return _finished(parsed, workdir, dataset, report)
-    is_whole = jax.process_count() == 1 and needed <= buckets.names(workdir)
-    if difference and is_whole and isinstance(parsed, PhotosConfig):
-        return _cluster_again(parsed, workdir, dataset, difference, report)
     started = time.perf_counter()
     io.check_writable(workdir)
     if is_first:
         workdirs.check_unused(workdir)
-    make: Callable[[], Inputs[Any]]
-    if isinstance(parsed, RunConfig):
-        files, make = trainings.prepare(parsed, workdir, dataset)
-    else:
-        files, make = photos.prepare(parsed, workdir, dataset)
+    assert isinstance(parsed, RunConfig)
+    files, make = trainings.prepare(parsed, workdir, dataset)
     if difference:
         say(difference)
     with workdirs.locked(workdir) if is_first else contextlib.nullcontext():
@@ -150,8 +143,6 @@ def _run(
                 say(f"{workdir} is finished; the missing files were made again\n")
                 say(summary.run_table(run.results))
                 return run
-            if finished is not None and isinstance(parsed, PhotosConfig):
-                _check_images(records.read(workdir), inputs.dataset)
             return _cluster_and_write(files, inputs, started, report)
 
 
@@ -165,6 +156,55 @@ def _finished(config: AnyConfig, workdir: epath.Path, dataset: Dataset | None, r
     run = page.ensured(run, with_report=report)
     say(summary.run_table(run.results))
     return run
+
+
+def _photos(
+    config: PhotosConfig,
+    workdir: epath.Path,
+    dataset: Dataset | None,
+    finished: Mapping[str, Any] | None,
+    difference: str,
+    report: bool,
+) -> Run:
+    """Returns the run of photos: the finished one, its next state, or a first one.
+
+    Args:
+        config: the config that is asked for, which the workdir can have.
+        workdir: folder of the run.
+        dataset: the photos, if they are loaded already.
+        finished: what `workdir.about` returns for the workdir.
+        difference: see `_difference`; "" also where no run is finished.
+        report: whether to write the page.
+
+    Raises:
+        InputError: there are several processes; for others see `run_pipeline`.
+    """
+    if jax.process_count() > 1:
+        raise InputError(
+            f"photos must be clustered in one process; got {jax.process_count()} processes: write "
+            "their features with `cluster-jax embed`, and cluster the file"
+        )
+    is_there = stores.FEATURES in buckets.names(workdir)
+    if finished is not None and not finished["updates"] and not is_there:
+        with workdirs.locked(workdir):
+            photos.make_again(photos.load(config, dataset), workdir)
+        say(f"the missing features of {workdir} were made again")
+    if difference:
+        return _cluster_again(config, workdir, dataset, difference, report)
+    if finished is not None:
+        return _finished(config, workdir, dataset, report)
+    started = time.perf_counter()
+    io.check_writable(workdir)
+    workdirs.check_unused(workdir)
+    inputs = photos.load(config, dataset)
+    start.print_start(inputs, workdir)
+    with workdirs.locked(workdir):
+        if claims.claim(workdir, config.values) is None:
+            before, now = photos.first(inputs, workdir)
+            run = update.next_of_run(before, now, "other", started, with_report=report)
+            photos.kept_in(workdir, {}).remove()
+            return _told(run)
+    return _run(config, workdir, config.name, dataset, report)  # Another one has been faster.
 
 
 def _cluster_again(
@@ -206,10 +246,11 @@ def _check_images(run: Run, dataset: Dataset) -> None:
     """Raises an `InputError` unless the images are those of a finished run.
 
     Photos are compared by names and contents, in any order, with the record of the run, because an
-    update may have changed them since the run began; others with `images.json`.
+    update may have changed them since the run began; others with what was recorded of them.
     """
     if run.is_trained or run.names is None or run.facts is None or dataset.facts is None:
-        claims.check_images(run.workdir, claims.describe_images(dataset))
+        if not claims.describe_images(dataset).items() <= run.images.items():
+            raise claims.changed(run.workdir)
         return
     facts = dataset.facts(np.arange(dataset.size))
     now = set(zip(dataset.sources or (), map(bytes, facts["digest"]), strict=True))
@@ -299,7 +340,7 @@ def _changes(config: AnyConfig, run: Run) -> str:
 
 
 def _cluster_and_write(
-    files: Files, inputs: Inputs[AnyConfig], started: float, report: bool
+    files: Files, inputs: Inputs[RunConfig], started: float, report: bool
 ) -> Run:
     """Clusters the embedding in the workdir, writes all outputs, and returns the run.
 
@@ -318,23 +359,16 @@ def _cluster_and_write(
     say("clustering" + waiting)
     skipped = inputs.dataset.skipped
     workdir = files.workdir
-    stages = _stages(files, inputs.config)
     inputs, features = finish.readable(inputs, embedding_files.read(workdir))
     images = workdirs.read_values(workdir / workdirs.IMAGES)
-    before, after = finish.first(inputs, features, workdir, images)
+    embedding = features[workdirs.TRAIN_EMBEDDING]
+    before, after = finish.first(inputs, embedding[inputs.config.eval.features], workdir, images)
     old = np.arange(0)
     # The same images by another section `eval`.
     if workdirs.states(workdir) and after.shown is None:
         before = records.read(workdir)
         old = np.arange(len(before.columns))
         after = dataclasses.replace(before, config=after.config, store=after.store)
-    pictures = inputs.dataset.shown
-    # Of an array in memory the pixels are compared, and not thumbnails.
-    if isinstance(inputs.config, PhotosConfig) and inputs.dataset.load is not None:
-        pictures = photos.of_run(after)
-        if inputs.config.data.name != "folder":  # Images of a sequence are there today alone.
-            pictures = pictures._replace(load=inputs.dataset.load)
-    embedding = features[workdirs.TRAIN_EMBEDDING]
     if after.shown is not None:
         embedding = {name: x[after.shown] for name, x in embedding.items()}
     made = finish.Made(
@@ -342,30 +376,24 @@ def _cluster_and_write(
         test=finish.probe_test(inputs, features),
         steps=int(files.steps[workdirs.TRAIN_EMBEDDING]),
         log=read_log(workdir),
-        stages=stages,
     )
-    run = finish.next_of_images(before, Now(after, old), "other", pictures, made, started)
+    now = Now(after, old, pictures=inputs.dataset.shown)
+    run = finish.next_of_images(before, now, "other", made, started)
     if (discovered := novel.discover(inputs, features)) is not None:
         run = novel.with_classes(run, discovered, inputs.dataset)
     say("writing the report" if report else "writing the clusters")
     most = stores.MOST_PICTURES if processes == 1 else _PICTURES
     stores.complete(workdir, inputs.dataset, most)
     run = page.publish_next(before, run, with_report=report)
-    stages.remove()
     if not skipped:
         start.print_skipped(run.skipped)
+    return _told(run)
+
+
+def _told(run: Run) -> Run:
+    """Prints the results of a run that was made now, and its outputs; returns the run."""
     say(summary.run_table(run.results))
     say("")
-    for key, path in workdirs.outputs(workdir).items():
+    for key, path in workdirs.outputs(run.workdir).items():
         say(f"{key:<12} {path}")
     return run
-
-
-def _stages(files: Files, config: AnyConfig) -> Stages:
-    """Returns where the stages of an evaluation are kept in a workdir."""
-    section = config.values["eval"]
-    file = custom.file_hash(config.eval.method, FINDERS)
-    about = [embedding_files.origin(files, workdirs.TRAIN_EMBEDDING), section, file, __version__]
-    about.append(jax.process_count())
-    made_from = workdirs.fingerprint(json.dumps(io.plain(about), sort_keys=True).encode())
-    return Stages(files.workdir / "evaluation.parts", made_from)

@@ -160,23 +160,16 @@ def claim(workdir: epath.Path, config: Mapping[str, Any]) -> dict[str, Any] | No
     return finished
 
 
-def describe_images(dataset: Dataset, *, by_names: bool = False) -> dict[str, Any]:
+def describe_images(dataset: Dataset) -> dict[str, Any]:
     """Returns "size" and "sha256" of the images of a run, to detect changes when it is resumed.
 
     The hash is of the pixels or features of all images in memory, of a streamed set of at most 256
     evenly spaced ones; of the names of all; and in novel class discovery of the known class of
     each. Gray images are described as the same in three channels, which some networks take.
-
-    Args:
-        dataset: the images.
-        by_names: whether the names alone are described.
     """
     from cluster_jax.discovery import splits  # Loads JAX, as above.
 
     dataset = dataset.shown or dataset
-    if by_names:
-        names = [os.fsencode(name) + b"\0" for name in dataset.sources or ()]
-        return {"size": dataset.size, "sha256": workdirs.fingerprint(*names)}
     rows = dataset.images
     if rows is None:
         rows = dataset.fetch(np.arange(0, dataset.size, 1 + (dataset.size - 1) // _SAMPLE))

@@ -1,9 +1,8 @@
-"""The embeddings that the network of a run has made, as files of its workdir: which are missing.
+"""The embeddings that a training has made, as files of its workdir: which are missing.
 
 `store` has what a run keeps of them for all later states.
 """
 
-import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -15,11 +14,10 @@ from numpy.typing import NDArray
 from cluster_jax.core import buckets, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.encoding.embed import LABELS, Batch, Parts
-from cluster_jax.runs import claims
+from cluster_jax.runs import claims, start
 from cluster_jax.runs import workdir as workdirs
-from cluster_jax.training import build
 from cluster_jax.training.build import Inputs
-from cluster_jax.training.config import AnyConfig, PhotosConfig, own_files
+from cluster_jax.training.config import RunConfig
 
 # Embeddings of a run, each `{"backbone": [n, d], ...}`, by the name of their file in a workdir:
 # `workdir.TRAIN_EMBEDDING` and, if there are any, `TEST_EMBEDDING` and `INITIAL_EMBEDDING`.
@@ -48,7 +46,7 @@ class Files(NamedTuple):
     missing: tuple[str, ...]
 
 
-def find(workdir: epath.Path, inputs: Inputs[AnyConfig], steps: Mapping[str, int | str]) -> Files:
+def find(workdir: epath.Path, inputs: Inputs[RunConfig], steps: Mapping[str, int | str]) -> Files:
     """Returns which embeddings of a run its workdir has.
 
     Args:
@@ -60,9 +58,7 @@ def find(workdir: epath.Path, inputs: Inputs[AnyConfig], steps: Mapping[str, int
         InputError: the workdir has embeddings of other images or of another config, or a file is
             damaged (`DamagedFile`).
     """
-    # Facts about photos are in the store, by which `photos` tells other contents of a file.
-    has_facts = isinstance(inputs.config, PhotosConfig) and inputs.dataset.facts is not None
-    images = claims.describe_images(inputs.dataset, by_names=has_facts)
+    images = claims.describe_images(inputs.dataset)
     made_from = claims.made_from(inputs.config.values, images)
     recorded = claims.check_images(workdir, images)
     there = (_has_embedding(workdir / name, made_from, by) for name, by in steps.items())
@@ -70,35 +66,21 @@ def find(workdir: epath.Path, inputs: Inputs[AnyConfig], steps: Mapping[str, int
     return Files(workdir, images, recorded, made_from, steps, missing)
 
 
-def begin(files: Files, inputs: Inputs[AnyConfig], encoder: Mapping[str, Any]) -> None:
+def begin(files: Files, inputs: Inputs[RunConfig]) -> None:
     """Writes `config.json` and `images.json`, in the first process only.
 
-    Parts of embeddings that are complete are removed. What an earlier call has recorded of the
-    network of photos and of the file of a method stays.
+    Parts of embeddings that are complete are removed. What an earlier call has recorded of the file
+    of a method stays.
 
     Args:
         files: the embeddings in the workdir, which exists.
         inputs: the config and the images of the run.
-        encoder: what `images.json` says of the encoder of photos, see `photos._write`; {} where
-            it is recorded already, and for a training.
     """
     if jax.process_index() != 0:
         return
-    config = inputs.config
-    workdir = files.workdir
-    io.write_json(workdir / workdirs.CONFIG, config.values)
-    described = {
-        "config": config.name,
-        "code": own_files(config),
-        **files.recorded,
-        **files.images,
-        **build.describe_images(inputs),
-        "workdir": os.path.abspath(workdir),
-        **encoder,
-    }
-    io.write_json(workdir / workdirs.IMAGES, described)
+    start.record(files.workdir, inputs, {**files.recorded, **files.images})
     for name in files.steps.keys() - set(files.missing):  # left by a kill after the last part
-        Parts(workdir / name, "").remove()
+        Parts(files.workdir / name, "").remove()
 
 
 def write(

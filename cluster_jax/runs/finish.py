@@ -1,6 +1,7 @@
 """From features to a state of a run with its results and its map."""
 
 import dataclasses
+import json
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -11,17 +12,18 @@ import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
+from cluster_jax import __version__
 from cluster_jax.clustering import custom
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.placing import ByTree
-from cluster_jax.core import checks, hosts
+from cluster_jax.core import checks, hosts, io
 from cluster_jax.core.devices import say
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.encoding.embed import readable_images, readable_rows
 from cluster_jax.evaluation import clusters, evaluate, maps, own, suggestions
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import FINDERS
-from cluster_jax.evaluation.stages import NOWHERE, Stages
+from cluster_jax.evaluation.stages import Stages
 from cluster_jax.nets import pretrained
 from cluster_jax.nets.config import LITE2
 from cluster_jax.report import duplicates
@@ -39,8 +41,8 @@ MOST_STREAMED = 100_000
 
 
 def readable(
-    inputs: Inputs[AnyConfig], features: Embeddings
-) -> tuple[Inputs[AnyConfig], Embeddings]:
+    inputs: Inputs[RunConfig], features: Embeddings
+) -> tuple[Inputs[RunConfig], Embeddings]:
     """Returns the images that can be read, and their embeddings.
 
     Args:
@@ -61,25 +63,25 @@ def readable(
 
 
 def first(
-    inputs: Inputs[AnyConfig], features: Embeddings, workdir: epath.Path, images: Mapping[str, Any]
+    inputs: Inputs[AnyConfig], store: NDArray, workdir: epath.Path, images: Mapping[str, Any]
 ) -> tuple[Run, Run]:
     """Returns an empty run, and the same run with all images, which have no cluster yet.
 
     Args:
-        inputs: the images, see `readable`.
-        features: their embeddings.
+        inputs: the images, without those that cannot be read.
+        store: float `[n, d]`, their features.
         workdir: folder of the run.
         images: content of its `images.json`.
     """
     config, dataset, _ = inputs
     kind = "training" if isinstance(config, RunConfig) else "photos"
-    before = Run(kind, workdir, config.values, images)
+    before = Run(kind, workdir, config.values, images, store=store[:0])
     # In novel class discovery the unlabeled images are clustered.
     known = dataset.partial_labels
     after = dataclasses.replace(
         with_rows(before, dataset.size),
         source={"ignored": dict(dataset.ignored)},
-        store=features[workdirs.TRAIN_EMBEDDING][config.eval.features],
+        store=store,
         names=dataset.sources,
         facts=None if dataset.facts is None else dataset.facts(np.arange(dataset.size)),
         truth=dataset.labels,
@@ -98,24 +100,15 @@ class Made(NamedTuple):
         test: features `[t, d]` and classes `[t]` of test images for the linear probe, or None.
         steps: number of training steps; 0: nothing was trained.
         log: lines of the log of the training; empty: there are no speed and no warnings in it.
-        stages: where an interrupted evaluation has kept its results.
     """
 
     embedding: Mapping[str, NDArray]
     test: tuple[NDArray, NDArray] | None = None
     steps: int = 0
     log: Sequence[dict] = ()
-    stages: Stages = NOWHERE
 
 
-def next_of_images(
-    before: Run,
-    now: Now,
-    numbers: Numbers,
-    images: Dataset | None,
-    made: Made,
-    started: float,
-) -> Run:
+def next_of_images(before: Run, now: Now, numbers: Numbers, made: Made, started: float) -> Run:
     """Returns the next state of a run of images with its results, but for those of novel classes.
 
     Images are read only to compare the whole pictures of those that are nearly the same.
@@ -124,7 +117,6 @@ def next_of_images(
         before: the state before, perhaps an empty one.
         now: the images of now.
         numbers: how the clusters get their numbers.
-        images: their pictures; None: the run is of features that have none.
         made: what the network has made of them.
         started: what `time.perf_counter` returned before the training or the embedding.
 
@@ -132,16 +124,31 @@ def next_of_images(
         InputError: a user-defined clusterer did not return a cluster for each row.
     """
     began = time.perf_counter()
-    now = now._replace(after=_with_duplicates(before, now.after, images))
+    now = now._replace(after=_with_duplicates(before, now.after, now.pictures))
     unit = now.after.features
+    stages = _stages(now.after, unit)
     if now.after.method == "tree":
         clustering = find(now.after, unit, numbers)
     else:
-        clustering = _clustering(unit, parse_config(now.after.config), made.stages)
+        clustering = _clustering(unit, parse_config(now.after.config), stages)
     run = next_state(before, now, unit, numbers, clustering)
-    run = _complete(run, clustering, made)
+    run = _complete(run, clustering, made, stages)
     seconds = {"train_and_embed": began - started, "cluster": time.perf_counter() - began}
     return dataclasses.replace(run, results={**run.results, "seconds": seconds})
+
+
+def _stages(run: Run, unit: NDArray) -> Stages:
+    """Returns where the stages of an evaluation are kept until its state is written.
+
+    Args:
+        run: the images of now, with the config that is asked for.
+        unit: float `[m, d]`, their features.
+    """
+    file = custom.file_hash(run.method, FINDERS)
+    about = json.dumps(io.plain([run.config, file, __version__, jax.process_count()]))
+    truth = b"" if run.truth is None else run.truth.tobytes()
+    made_from = workdirs.fingerprint(np.ascontiguousarray(unit).data, truth, about.encode())
+    return Stages(run.workdir / workdirs.STAGES, made_from)
 
 
 def _with_duplicates(before: Run, after: Run, images: Dataset | None) -> Run:
@@ -182,14 +189,18 @@ def _clustering(unit: NDArray, config: AnyConfig, stages: Stages) -> Clustering:
     return clusters.from_arrays(stages.arrays("clusters", lambda: clusters.to_arrays(found())))
 
 
-def _complete(run: Run, clustering: Clustering, made: Made) -> Run:
+def _complete(run: Run, clustering: Clustering, made: Made, stages: Stages) -> Run:
     """Returns a run with its results, but for the times, and clusters of k-means; writes nothing.
 
     Args:
         run: a run with its clusters; its results are replaced.
         clustering: the clusters that were found, of which those of the run were made.
         made: what the network has made of its images.
+        stages: where an interrupted evaluation of these features has kept its results.
     """
+    # The clusters say how many k-means makes.
+    of_labels = workdirs.fingerprint(stages.fingerprint.encode(), run.labels.tobytes())
+    stages = stages._replace(fingerprint=of_labels)
     config = parse_config(run.config)
     section = novel.with_n_classes(config, run)
     labels = run.labels[run.rows]
@@ -198,7 +209,7 @@ def _complete(run: Run, clustering: Clustering, made: Made) -> Run:
         truth = None  # Some are unknown; `measured` takes the others.
     shown = clustering._replace(cluster_labels=labels, metrics=measured.scores(run))
     evaluation = evaluate.evaluate(
-        made.embedding, shown, truth, section, seed=config.seed, test=made.test, stages=made.stages
+        made.embedding, shown, truth, section, seed=config.seed, test=made.test, stages=stages
     )
     suggested = suggested_names(run, made.embedding["backbone"], labels)
     # A cluster keeps its suggestions: with each new photo, others would come first.

@@ -20,6 +20,7 @@ from cluster_jax.clustering.tree_fit import TreeFit
 from cluster_jax.core import arrays
 from cluster_jax.core.arrays import Rows
 from cluster_jax.data.arrays import Shards
+from cluster_jax.data.datasets import Dataset
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import CLUSTERINGS
@@ -45,12 +46,15 @@ class Now(NamedTuple):
         changed: bool `[n]`, old rows of embeddings with another vector; None: there are none.
         order: int `[n]`, the row of `after` that comes first in the tables, and so on; None: its
             own order.
+        pictures: the images, which are compared to find copies; None: a run of photos has them in
+            its store, and other rows have none.
     """
 
     after: Run
     old: NDArray
     changed: NDArray | None = None
     order: NDArray | None = None
+    pictures: Dataset | None = None
 
 
 def with_rows(run: Run, count: int, first: int = 0) -> Run:

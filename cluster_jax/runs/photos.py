@@ -6,29 +6,29 @@ kept in the store of the run, from which all later commands take them.
 
 import dataclasses
 import hashlib
+import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-import jax
 import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
-from cluster_jax.core import hosts, io
+from cluster_jax.core import io
 from cluster_jax.core import mesh as meshes
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import decode, images
 from cluster_jax.data import folder as image_files
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.decode import Item
-from cluster_jax.encoding.embed import UNREADABLE, Batch, Parts, readable_images, readable_rows
+from cluster_jax.encoding.embed import Batch, Parts, readable_images, readable_rows
 from cluster_jax.encoding.embed import embed as embed_batches
 from cluster_jax.encoding.encoder import Encoder
-from cluster_jax.runs import changes, claims, embedding_files, match, sources, start
+from cluster_jax.runs import changes, claims, finish, match, sources, start
 from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.config_paths import is_at
-from cluster_jax.runs.embedding_files import Files
 from cluster_jax.runs.features import forward_of
 from cluster_jax.runs.match import Comparison
 from cluster_jax.runs.next_state import Now
@@ -42,71 +42,78 @@ from cluster_jax.training.config import PhotosConfig
 _LEAST_BATCH = 8  # photos that are embedded together, of which the last ones may be copies
 
 
-def prepare(
-    config: PhotosConfig, workdir: epath.Path, dataset: Dataset | None
-) -> tuple[Files, Callable[[], Inputs[PhotosConfig]]]:
-    """Loads photos, checks them with their workdir, and tells of them; writes nothing.
+def load(config: PhotosConfig, dataset: Dataset | None) -> Inputs[PhotosConfig]:
+    """Loads the photos of a first run.
 
     Args:
         config: see `configs/images.py`.
-        workdir: folder of the run.
         dataset: the photos if they are loaded already; None: load `config.data`.
 
-    Returns:
-        What the workdir has, and a function that writes the embedding and the pictures into the
-        locked workdir if they are missing, and returns the photos that can be read.
-
     Raises:
-        InputError: the config, the data or the workdir is invalid.
+        InputError: the config or the data is invalid.
     """
     # Each photo is decoded once, for all that is kept of it, and is not needed in memory.
     once = dataclasses.replace(config, data=dataclasses.replace(config.data, cache_mb=0.0))
-    known = stores.read_pictures(workdir).facts
-    inputs = build.load_photos(once, dataset, known)._replace(config=config)
-    start.print_start(inputs, workdir)
-    files = embedding_files.find(workdir, inputs, {workdirs.TRAIN_EMBEDDING: 0})
-
-    if workdirs.WEIGHTS not in files.recorded:  # New images get the network of the embedding.
-        files = files._replace(missing=tuple(files.steps))
-
-    def make() -> Inputs[PhotosConfig]:
-        is_done = workdirs.agree(not files.missing, workdir)
-        if is_done:
-            embedding_files.begin(files, inputs, {})
-        else:
-            _write(files, inputs)
-        embedding = io.read_arrays(workdir / workdirs.TRAIN_EMBEDDING)
-        readable = readable_images(inputs.dataset, embedding)
-        if jax.process_index() == 0:
-            stores.complete(workdir, readable)
-        hosts.wait_for_all("pictures")
-        if is_done and readable.facts is not None:
-            pictures = stores.read_pictures(workdir)
-            rows = pictures.rows[pictures.rows < readable.size]
-            if (readable.facts(rows)["digest"] != pictures.facts["digest"][: len(rows)]).any():
-                raise claims.changed(workdir)
-        if readable.skipped != inputs.dataset.skipped:
-            start.print_skipped(readable.skipped)
-        return inputs._replace(dataset=readable)
-
-    return files, make
+    return build.load_photos(once, dataset)._replace(config=config)
 
 
-def _write(files: Files, inputs: Inputs[PhotosConfig]) -> None:
-    """Embeds the photos, and writes their features and pictures."""
+def first(inputs: Inputs[PhotosConfig], workdir: epath.Path) -> tuple[Run, Now]:
+    """Returns an empty run in a locked workdir, and its photos of now, which are embedded.
+
+    Args:
+        inputs: all photos, also those that cannot be read.
+        workdir: folder of the run.
+
+    Raises:
+        InputError: the weights of the network cannot be read, or too few photos can.
+    """
+    config, dataset, _ = inputs
+    made, recorded = _made(inputs, workdir)
+    _write_pictures(workdir, 0, made)
+    readable = readable_images(dataset, made)
+    if readable.skipped != dataset.skipped:
+        start.print_skipped(readable.skipped)
+    rows = readable_rows(made)["backbone"]
+    before, after = finish.first(inputs._replace(dataset=readable), rows, workdir, recorded)
+    now = Now(after, np.arange(0))
+    if readable.load is None:  # The pixels of an array are compared, and not thumbnails.
+        now = now._replace(pictures=readable.shown)
+    elif config.data.name != "folder":  # Images of a sequence are there today alone.
+        now = now._replace(pictures=of_run(after)._replace(load=readable.load))
+    return before, now
+
+
+def _made(inputs: Inputs[PhotosConfig], workdir: epath.Path) -> tuple[Batch, dict[str, Any]]:
+    """Embeds the photos of a first run; returns what `embed` does, and `images.json`."""
+    dataset = inputs.dataset
     encoder = build.encoder_of(inputs.config)
     assert encoder.preprocessing is not None
-    prepared = io.plain(dataclasses.asdict(encoder.preprocessing))
-    described = {"preprocessing": prepared, workdirs.WEIGHTS: encoder.checksum}
-    embedding_files.begin(files, inputs, described)
+    # The facts about files tell whether the photos are the same; of others the pixels must.
+    about = {} if dataset.facts is not None else claims.describe_images(dataset)
+    about["preprocessing"] = io.plain(dataclasses.asdict(encoder.preprocessing))
+    about[workdirs.WEIGHTS] = encoder.checksum
+    recorded = start.record(workdir, inputs, about)
+    kept = kept_in(workdir, about)
+    return embed(dataset, encoder, inputs.config.eval.batch_size, kept), recorded
 
-    def make(parts: Parts) -> Batch:
-        made = embed(inputs.dataset, encoder, inputs.config.eval.batch_size, parts)
-        _write_pictures(files.workdir, 0, made)
-        return {name: made[name] for name in ("backbone", UNREADABLE) if name in made}
 
-    labels = inputs.dataset.labels
-    embedding_files.write(files, workdirs.TRAIN_EMBEDDING, encoder.checksum, make, labels)
+def make_again(inputs: Inputs[PhotosConfig], workdir: epath.Path) -> None:
+    """Writes the features of a finished run that was never updated, which somebody has removed.
+
+    Args:
+        inputs: all photos, also those that cannot be read.
+        workdir: folder of the run, which is locked.
+
+    Raises:
+        InputError: the photos are not those of the run.
+    """
+    made = readable_rows(_made(inputs, workdir)[0])
+    then = stores.read_pictures(workdir).facts
+    now = made.get("facts", np.zeros(len(made["backbone"]), images.FACTS))
+    if not np.array_equal(now["digest"], then["digest"]):
+        raise claims.changed(workdir)
+    stores.write(workdir, made["backbone"], 0)
+    kept_in(workdir, {}).remove()
 
 
 def embed(dataset: Dataset, encoder: Encoder, batch_size: int, kept: Parts | None = None) -> Batch:
@@ -121,7 +128,7 @@ def embed(dataset: Dataset, encoder: Encoder, batch_size: int, kept: Parts | Non
     Returns:
         "backbone", the features float32 `[n, d]`; "thumbnail", bytes `[n]`, see
         `thumbnails.encode`; of files "facts", `[n]` of `data.images.FACTS`; and perhaps
-        "unreadable". In several processes the features alone.
+        "unreadable".
     """
     mesh = meshes.make()
     # For each size a program is compiled, in the time in which many photos are embedded.
@@ -159,13 +166,18 @@ def _write_pictures(workdir: epath.Path, first: int, made: Batch) -> None:
         stores.write_pictures(workdir, first, pictures)
 
 
-def kept_in(workdir: epath.Path) -> Parts:
+def kept_in(workdir: epath.Path, about: Mapping[str, Any]) -> Parts:
     """Returns where the embedding of new photos is kept until the state that has them is written.
 
-    Its rows are known by the contents of their photos, so that photos which come after a kill do
-    not matter.
+    Its rows are known by the contents of their photos, so that it does not matter which photos come
+    or go after a kill.
+
+    Args:
+        workdir: folder of the run.
+        about: JSON values that tell the network, and photos that are no files.
     """
-    return Parts(workdir / stores.FEATURES, "")
+    made_from = workdirs.fingerprint(json.dumps(io.plain(about), sort_keys=True).encode())
+    return Parts(workdir / stores.FEATURES, made_from)
 
 
 def of_run(run: Run) -> Dataset:
@@ -331,7 +343,7 @@ def _embedded(
         return comparison, run.store[:0], ()
     fresh = images.select(dataset, asked)
     encoder = run.encoder()
-    kept = kept_in(run.workdir)._replace(fingerprint=encoder.checksum)
+    kept = kept_in(run.workdir, {workdirs.WEIGHTS: encoder.checksum})
     made = embed(fresh, encoder, run.config["eval"]["batch_size"], kept)
     rows = readable_rows({**made, "index": asked})
     _write_pictures(run.workdir, len(run.store), made)

@@ -146,8 +146,7 @@ def _written(before: Run, run: Run, config: Mapping[str, Any], *, with_report: b
             return records.read(workdir)
         io.write_json(workdir / workdirs.CONFIG, run.config)
         if run.store is not None:
-            (workdir / stores.FEATURES).unlink(missing_ok=True)  # Left by a kill.
-            stores.append(workdir, run.store)
+            stores.write(workdir, run.store, 0)
         return page.publish_next(before, run, with_report=with_report)
 
 

@@ -27,6 +27,7 @@ from cluster_jax.data.images import FACTS
 from cluster_jax.discovery import scores as discovery
 from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.evaluation.options import ClusterOptions
+from cluster_jax.evaluation.stages import Stages
 from cluster_jax.nets.pretrained import Preprocessing
 from cluster_jax.report import duplicates, report_data
 from cluster_jax.report.duplicates import Duplicates
@@ -441,7 +442,8 @@ class Run:
     def write(self) -> None:
         """Writes the state as `run-NUMBER.npz`, then removes all but the last `KEPT` and `pages`.
 
-        A state of the same number is replaced. New features must be in `store.FEATURES` before,
+        A state of the same number is replaced, and what an interrupted evaluation has kept is
+        removed. New features must be in `store.FEATURES` before,
         because the state has the checksum of its rows in that file.
         """
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
@@ -469,6 +471,7 @@ class Run:
             parts = duplicates.to_arrays(self.copies)
             stored |= {f"copies.{name}": value for name, value in parts.items()}
         io.write_arrays(self.workdir / f"run-{self.number}.npz", stored, compressed=False)
+        Stages(self.workdir / workdirs.STAGES, "").remove()
         for number in workdirs.states(self.workdir)[:-KEPT]:
             if number not in {page["number"] for page in self.pages.values()}:
                 (self.workdir / f"run-{number}.npz").unlink()
@@ -554,7 +557,7 @@ def _read(workdir: epath.Path, number: int) -> Run:
         if stored_config.get("data", {}).get("name") == "folder":
             places = (values["data"]["dir"] for values in (stored_config, about["config"]))
             names = config_paths.relocated(names, *places)
-    array = None if about["kind"] == "rows" else about["config"]["eval"]["features"]
+    array = about["config"]["eval"]["features"] if about["kind"] == "training" else None
     parts: dict[str, dict[str, NDArray]] = {"placer": {}, "copies": {}}
     for key in [key for key in stored if "." in key]:
         part, _, name = key.partition(".")

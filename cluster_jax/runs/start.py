@@ -1,18 +1,21 @@
-"""What a run says of its images when it begins."""
+"""What a run says and writes of its images when it begins."""
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 from etils import epath
 
-from cluster_jax.core import checks
+from cluster_jax.core import checks, io
 from cluster_jax.core.devices import say
 from cluster_jax.core.names import counted
 from cluster_jax.data import folder as image_files
 from cluster_jax.runs import config_paths
+from cluster_jax.runs import workdir as workdirs
+from cluster_jax.training import build
 from cluster_jax.training.build import BuiltRun, Inputs
-from cluster_jax.training.config import AnyConfig
+from cluster_jax.training.config import AnyConfig, own_files
 
 
 def print_start(
@@ -53,6 +56,29 @@ def name_of_files(config: Mapping[str, Any]) -> str | None:
     if data["name"] == "folder":
         return image_files.root(data["dir"]).resolve().name
     return epath.Path(str(config_paths.normalized(data["dir"]))).resolve().name
+
+
+def record(
+    workdir: epath.Path, inputs: Inputs[AnyConfig], images: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Writes `config.json` and `images.json` into a locked workdir; returns the latter's content.
+
+    Args:
+        workdir: folder of the run.
+        inputs: the config and the images of the run.
+        images: further values of `images.json`, such as those that an earlier call has recorded.
+    """
+    config = inputs.config
+    io.write_json(workdir / workdirs.CONFIG, config.values)
+    described = {
+        "config": config.name,
+        "code": own_files(config),
+        **images,
+        **build.describe_images(inputs),
+        "workdir": os.path.abspath(workdir),
+    }
+    io.write_json(workdir / workdirs.IMAGES, described)
+    return described
 
 
 def print_skipped(skipped: Sequence[tuple[str, str]]) -> None:

@@ -1,9 +1,9 @@
 """The store of a run: features and pictures of its images, so that no later call reads these.
 
-The features of a run are the rows of its first embedding, if it has images, followed by those of
-`FEATURES`, which grows. Rows never move or change: a state of the run says which of them it has.
-The files `pictures-ROW.npz` have the thumbnails of these rows, and of files their facts: the first
-one those of the first embedding, and each update with new images adds one, named by its first row.
+The features of photos and of embeddings are the rows of `FEATURES`, which grows; those of a
+training are the rows of its embedding. Rows never move or change: a state of the run says which of
+them it has. The files `pictures-ROW.npz` have the thumbnails of these rows, and of files their
+facts: each state with new images adds one, named by its first row.
 """
 
 import re
@@ -42,8 +42,7 @@ def size_and_checksum(workdir: epath.Path, spare: int) -> tuple[int, int]:
 def _grown(workdir: epath.Path) -> NDArray | None:
     """Returns the rows in `FEATURES` as a memory map; None if there is no file, or a damaged one.
 
-    They may be more than the newest state has: an undone update has left them. Where a state has
-    none of them, as one of images before the first update, a damaged file does no harm.
+    They may be more than the newest state has: an undone update has left them.
     """
     try:
         return np.load(workdir / FEATURES, mmap_mode="r")
@@ -58,8 +57,8 @@ def read(workdir: epath.Path, part: str | None, known: tuple[int, int]) -> NDArr
 
     Args:
         workdir: workdir of the run.
-        part: `eval.features` of a run of images, "backbone" or "projection": the array of the
-            first embedding that has their features; None: a run of embeddings.
+        part: `eval.features` of a training, "backbone" or "projection": the array of its embedding
+            that has the features; None: a run of photos or of embeddings.
         known: what `size_and_checksum` returned when the state was written. The file may have got
             more rows since, which are not compared with a checksum.
 
@@ -67,35 +66,28 @@ def read(workdir: epath.Path, part: str | None, known: tuple[int, int]) -> NDArr
         DamagedFile: a file is not what was written, or is gone.
     """
     there = buckets.names(workdir)
-    parts = list[NDArray]()
     if part is not None:
         if workdirs.TRAIN_EMBEDDING not in there:
             raise io.DamagedFile(workdir / workdirs.TRAIN_EMBEDDING, "it is not there")
-        embedding = readable_rows(io.read_arrays(workdir / workdirs.TRAIN_EMBEDDING))
-        parts.append(embedding[part])
+        return readable_rows(io.read_arrays(workdir / workdirs.TRAIN_EMBEDDING))[part]
     size, checksum = known
     rows = _grown(workdir)
     if rows is None and size:
         reason = "its rows cannot be read" if FEATURES in there else "it is not there"
         raise io.DamagedFile(workdir / FEATURES, reason)
-    if rows is not None:
-        if zlib.crc32(rows[:size].data) != checksum:
-            raise io.DamagedFile(workdir / FEATURES, "its rows do not match their checksum")
-        parts.append(rows)
-    if not parts:
-        return None
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+    if rows is not None and zlib.crc32(rows[:size].data) != checksum:
+        raise io.DamagedFile(workdir / FEATURES, "its rows do not match their checksum")
+    return rows
 
 
-def append(workdir: epath.Path, rows: NDArray) -> None:
-    """Appends rows `[m, d]` to `FEATURES`, in the dtype of the file.
+def write(workdir: epath.Path, rows: NDArray, first: int) -> None:
+    """Writes rows `[m, d]` into `FEATURES`, of which `first` is the number of the first one.
 
-    They have as many columns as the rows of the file, which is replaced as a whole: a process that
-    is killed leaves the one of before. If there is none, see `_grown`, one is made, in the dtype of
-    the rows.
+    The rows before it stay, and those after it, which a killed first run has left, do not. The file
+    is replaced as a whole: a process that is killed leaves the one of before. It keeps its dtype.
     """
-    known = _grown(workdir)
-    known = rows[:0] if known is None else known
+    stored = _grown(workdir) if first else None
+    known = rows[:0] if stored is None else stored[:first]
     header = np.lib.format.header_data_from_array_1_0(known)
     header["shape"] = (len(known) + len(rows), *rows.shape[1:])
     with io.replacing(workdir / FEATURES) as file:

@@ -101,7 +101,7 @@ def _make_features(
             `training.loop.train`.
     """
     is_done = workdirs.agree(not files.missing, files.workdir)
-    embedding_files.begin(files, stages[-1].inputs, {})
+    embedding_files.begin(files, stages[-1].inputs)
     labels.write()
     if is_done:
         _end_at_once()

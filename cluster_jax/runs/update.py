@@ -1,4 +1,4 @@
-"""The next state of a finished run: what is there now, its clusters, and its outputs.
+"""The next state of a run: what is there now, its clusters, and its outputs.
 
 An update compares the photos or rows that exist now with those of the run, by contents and names
 (`photos.now`, `rows.now`), clusters all of them, where clusters keep their numbers
@@ -64,7 +64,7 @@ def update_photos(
     with _opened(workdir) as before:
         now = photos.now(before, folders, gone, exclude, confirmed)
         ended = _updated(before, now, started, refit=refit, with_report=with_report)
-        photos.kept_in(before.workdir).remove()
+        photos.kept_in(before.workdir, {}).remove()
         return ended
 
 
@@ -154,7 +154,7 @@ def _updated(before: Run, now: Now, started: float, *, refit: bool, with_report:
     if not (refit or _differs(before, now.after)):
         return _unchanged(before, _ordered(now.after, now), with_report=with_report)
     numbers: Numbers = "refit" if refit else "kept"
-    run = _next(before, now, numbers, started, with_report=with_report)
+    run = next_of_run(before, now, numbers, started, with_report=with_report)
     return changes.ended(before, run, refit=refit)
 
 
@@ -195,7 +195,8 @@ def cluster_again(before: Run, after: Run, started: float, *, with_report: bool)
         started: what `time.perf_counter` returned when the command began.
         with_report: whether the page is written; if not, an existing page is removed.
     """
-    return _next(before, _same_rows(after), "other", started, with_report=with_report)
+    now = _same_rows(after)
+    return next_of_run(before, now, "other", started, with_report=with_report)
 
 
 def _same_rows(run: Run) -> Now:
@@ -208,11 +209,13 @@ def _ordered(run: Run, now: Now) -> Run:
     return run if now.order is None else records.reordered(run, now.order)
 
 
-def _next(before: Run, now: Now, numbers: Numbers, started: float, *, with_report: bool) -> Run:
+def next_of_run(
+    before: Run, now: Now, numbers: Numbers, started: float, *, with_report: bool
+) -> Run:
     """Returns the next state of a run, after writing it and its outputs.
 
     Args:
-        before: the newest written state of the run, whose folder is locked.
+        before: the newest written state of the run, whose folder is locked, or an empty run.
         now: the rows of the next state.
         numbers: see `next_state.Numbers`.
         started: what `time.perf_counter` returned when the command began.
@@ -222,13 +225,14 @@ def _next(before: Run, now: Now, numbers: Numbers, started: float, *, with_repor
     assert before.store is not None
     assert after.store is not None
     if before.is_of_images:
-        pictures = photos.of_run(after)
+        if now.pictures is None:
+            now = now._replace(pictures=photos.of_run(after))
         made = finish.Made({"backbone": after.store[after.columns["row"]]})
-        run = finish.next_of_images(before, now, numbers, pictures, made, started)
+        run = finish.next_of_images(before, now, numbers, made, started)
     else:
         run = embeddings.clustered(before, now, after.all_features, numbers)
     if len(after.store) > len(before.store):
-        stores.append(run.workdir, after.store[len(before.store) :])
+        stores.write(run.workdir, after.store[len(before.store) :], len(before.store))
     return page.publish_next(before, _ordered(run, now), with_report=with_report)
 
 

@@ -26,7 +26,7 @@ ASSIGNMENTS = "assignments.csv"
 REPORT = "report.html"
 DUPLICATES, CHANGES = "duplicates.csv", "changes.csv"
 STATE = re.compile(r"run-([0-9]+)\.npz")  # a state of a finished run, see `run.Run`
-FORMAT = 8  # of the files of a state; any change of their fields changes it
+FORMAT = 9  # of the files of a state; any change of their fields changes it
 _OF_OLDER_VERSIONS = ("clusters.npz", "clusterer.npz")
 WEIGHTS = "weights_sha256"  # in images.json: of a pretrained network that is not trained
 # Embeddings of the training images, of held-out test images, and of the training images by the
@@ -39,6 +39,7 @@ TRAIN_FEATURES, TEST_FEATURES = "features.npz", "features_test.npz"
 ENCODER = "encoder.npz"  # of a training, see `encoding.encoder.FILE`
 # Locked by the run that uses the workdir; contains the name of its process.
 LOCK = "lock"
+STAGES = "evaluation.parts"  # of an evaluation, until the state that it makes is written
 LABELS = "labels.npz"  # of a streamed set, see `data.tfds.Labels`
 
 # What to do about a damaged file, besides restoring a copy of it.

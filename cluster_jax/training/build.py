@@ -114,20 +114,17 @@ def load_inputs(
     return Inputs(config, dataset, test)
 
 
-def load_photos(
-    config: PhotosConfig, dataset: Dataset | None = None, known: np.ndarray | None = None
-) -> Inputs[PhotosConfig]:
+def load_photos(config: PhotosConfig, dataset: Dataset | None = None) -> Inputs[PhotosConfig]:
     """Loads images that a pretrained network is to embed, with three channels.
 
     Args:
         config: see `configs/images.py`.
         dataset: the images if they are loaded already; None: load `config.data`.
-        known: facts about files, see `data.images.ItemReader`.
 
     Raises:
         InputError: the config is inconsistent, or the data cannot be used.
     """
-    dataset = datasets.load(config.data, known=known) if dataset is None else dataset
+    dataset = datasets.load(config.data) if dataset is None else dataset
     _check_k(config.eval, dataset.size)
     return Inputs(config, with_channels(dataset, 3), None)
 

@@ -58,6 +58,14 @@ def test_what_can_be_made_again(copy, finished, monkeypatch, name):
     estimators.load(workdir)
 
 
+def test_an_embedding_of_fewer_rows(copy):
+    stored = io.read_arrays(copy.workdir / "embedding.npz")
+    rows = {name: values[:39] for name, values in stored.items()}
+    io.write_arrays(copy.workdir / "embedding.npz", rows)
+    with pytest.raises(InputError, match=r"embedding.npz is damaged \(it has fewer rows\)"):
+        estimators.load(copy.workdir)
+
+
 @pytest.mark.parametrize("content", ["", "[1, 2]", "[" * 100_000, '{"a": NaN}'])
 def test_what_is_no_config(copy, content):
     config, workdir = copy

@@ -3,12 +3,14 @@
 import contextlib
 import shutil
 
+import jax
 import numpy as np
 import pytest
 
-from cluster_jax.cli import images, update
+from cluster_jax.cli import images, report, update
+from cluster_jax.core import hosts
 from cluster_jax.encoding import embed
-from cluster_jax.runs import finish
+from cluster_jax.runs import finish, photos
 from cluster_jax.runs import run as records
 from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
@@ -16,6 +18,7 @@ from cluster_jax.runs.run import Run
 from tests import toy
 from tests.cli.test_images import QUICK
 from tests.faults.runs import left_by_a_kill
+from tests.runs.heaps import digests
 
 pytestmark = pytest.mark.usefixtures("one_device", "shallow_lite", "found_once")
 # Photos of the run before, and new ones, which are embedded in three batches.
@@ -33,20 +36,20 @@ class Killed(BaseException):
     """Ends a call where a kill would; nothing of the package catches it."""
 
 
-def command(kind, folder, run):
+def command(kind, folder, run, photos="photos"):
     """Runs the command of a folder in another workdir; returns how many batches it embeds."""
     batches, encoded = [], stores.encoded
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(embed, "SECONDS", -1.0)  # Each batch is kept.
         patch.setattr(stores, "encoded", lambda pixels: batches.append(1) or encoded(pixels))
         if kind == "images":
-            images.main([str(folder / "photos"), f"--workdir={run}", *QUICK, "--report=no"])
+            images.main([str(folder / photos), f"--workdir={run}", *QUICK, "--report=no"])
         else:
             update.main([f"--workdir={run}", "--report=no"])
     return len(batches)
 
 
-def killed(kind, folder, moment):
+def killed(kind, folder, moment, photos="photos"):
     """What is on the disk at a moment of the command."""
     (owner, name, last), _ = MOMENTS[moment]
     calls, function, run = [], getattr(owner, name), folder / "run"
@@ -60,7 +63,7 @@ def killed(kind, folder, moment):
 
     with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Killed):
         patch.setattr(owner, name, counted)
-        command(kind, folder, run)
+        command(kind, folder, run, photos)
     assert len(calls) == last
 
 
@@ -107,8 +110,6 @@ def test_no_photo_is_embedded_twice(made, moment):
 def test_a_photo_that_is_gone_since_the_kill(made):
     """It was the last one: the batches before are taken."""
     kind, folder = made
-    if kind == "images":
-        pytest.skip("a first run that has begun refuses other photos")
     run = shutil.copytree(folder / "clustering", folder / "fewer")
     (folder / "photos" / "new39.png").rename(folder / "new39.png")
     try:
@@ -133,3 +134,65 @@ def test_a_photo_that_has_changed_since_the_kill_is_embedded_as_it_is(made):
     assert now.names == then.names
     distances = np.abs(now.all_features - then.all_features).max(axis=1)
     assert np.array(now.names)[distances > 1e-3].tolist() == ["new20.png"]
+
+
+def test_features_of_a_first_run_are_made_again(made, tmp_path, capsys):
+    """Names and corrections stay; other photos are refused, and nothing is written."""
+    kind, folder = made
+    if kind == "update":
+        return  # The photos of now are not those of the first state, see `outputs.md`.
+    run = shutil.copytree(folder / "whole", tmp_path / "run")
+    report.main([str(run), "--name=0=cats"])
+    (run / "features.npy").unlink()
+    before = digests(run)
+    file = folder / "photos" / "new20.png"
+    content = file.read_bytes()
+    try:
+        toy.save(folder / "photos", toy.photos(1, seed=1)[0], 20, prefix="new")
+        with pytest.raises(SystemExit):
+            command(kind, folder, run)
+        assert "the images or their known classes have changed" in capsys.readouterr().err
+    finally:
+        file.write_bytes(content)
+    assert not (run / "features.npy").exists()
+    assert command(kind, folder, run) == 2, "the first batch was embedded before"
+    assert records.read(run).named == {0: "cats"}
+    del before["images.json"]  # It says where the run is.
+    assert before.items() <= digests(run).items()
+
+
+def test_another_array_of_as_many_images(tmp_path):
+    """The pixels tell it, where there are no files."""
+    np.save(tmp_path / "photos.npy", toy.photos(N_NEW)[0])
+    killed("images", tmp_path, "clustering", "photos.npy")
+    shutil.copytree(tmp_path / "run", tmp_path / "same")
+    assert command("images", tmp_path, tmp_path / "same", "photos.npy") == 0
+    np.save(tmp_path / "photos.npy", toy.photos(N_NEW, seed=1)[0])
+    assert command("images", tmp_path, tmp_path / "run", "photos.npy") == 3
+    then, now = (records.read(tmp_path / name).all_features for name in ("same", "run"))
+    assert (np.abs(then - now).max(axis=1) > 1e-3).all()
+
+
+def test_another_process_that_is_faster(tmp_path, monkeypatch):
+    """Its run is taken: nothing is embedded again, and there is one state."""
+    toy.save(tmp_path / "photos", toy.photos(N_NEW)[0])
+    batches, load = [], photos.load
+
+    def slow(*values):
+        if not batches:
+            batches.append(0)
+            batches.append(command("images", tmp_path, tmp_path / "run"))
+        return load(*values)
+
+    monkeypatch.setattr(photos, "load", slow)
+    assert command("images", tmp_path, tmp_path / "run") == batches[-1] == 3
+    assert workdirs.states(tmp_path / "run") == [1]
+
+
+def test_several_processes_are_refused(tmp_path, refused, monkeypatch):
+    toy.save(tmp_path / "photos", toy.photos(N_NEW)[0])
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(hosts, "wait_for_all", lambda name: None)
+    said = refused(images.main, str(tmp_path / "photos"), f"--workdir={tmp_path}/run", *QUICK)
+    assert "photos must be clustered in one process; got 2 processes: write their" in said
+    assert not (tmp_path / "run").exists()

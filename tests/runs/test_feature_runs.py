@@ -8,7 +8,7 @@ import pytest
 
 from cluster_jax import ImageClusterer, clustering, load
 from cluster_jax.clustering.label_spreading import label_spreading
-from cluster_jax.core import hosts, io
+from cluster_jax.core import hosts
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
 from cluster_jax.data import batches
@@ -171,7 +171,7 @@ def test_embed_writes_what_a_run_embeds(photos, tmp_path):
     assert write_features(photos, tmp_path / "x.npz") == ((40, 1280), [])
     stored = np.load(tmp_path / "x.npz")
     pipeline.run_pipeline(photos, tmp_path / "run", "photos")
-    expected = io.read_arrays(tmp_path / "run" / "embedding.npz")["backbone"]
+    expected = np.load(tmp_path / "run" / "features.npy")
     np.testing.assert_allclose(stored["features"], expected, rtol=1e-3, atol=1e-4)
     np.testing.assert_array_equal(stored["labels"], toy.images(40, channels=3)[1])
     assert not (tmp_path / "x.npz.parts").exists()
@@ -227,17 +227,12 @@ def test_two_processes_write_the_same_rows(photos, tmp_path, monkeypatch):
     assert len(list((tmp_path / "two").iterdir())) == 4
 
 
-def _embedding(workdir):
-    return io.read_arrays(workdir / "embedding.npz")["backbone"]
-
-
 @pytest.mark.slow
 def test_a_run_goes_on_with_the_parts_of_its_embedding(photos, tmp_path, monkeypatch):
     """After Ctrl-C in the second batch, and a kill in the third: no image twice."""
-    monkeypatch.setattr(pipeline, "_cluster_and_write", lambda *arguments: {})
     pipeline.run_pipeline(photos, tmp_path / "whole", "photos")
     workdir = tmp_path / "run"
-    folder = workdir / "embedding.npz.parts"
+    folder = workdir / "features.npy.parts"
     for number, error in enumerate((KeyboardInterrupt, ZeroDivisionError), start=1):
         with monkeypatch.context() as patch:
             patch.setattr(embed, "SECONDS", 20.0 if error is KeyboardInterrupt else -1.0)
@@ -250,4 +245,5 @@ def test_a_run_goes_on_with_the_parts_of_its_embedding(photos, tmp_path, monkeyp
     pipeline.run_pipeline(photos, workdir, "photos")
     assert rest.counts == [8]
     assert not folder.exists()
-    np.testing.assert_array_equal(_embedding(workdir), _embedding(tmp_path / "whole"))
+    features = [np.load(tmp_path / name / "features.npy") for name in ("run", "whole")]
+    np.testing.assert_array_equal(*features)

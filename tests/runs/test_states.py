@@ -118,7 +118,7 @@ def kill_before(patch, number):
 
         patch.setattr(owner, name, act)
 
-    guard(io, "write"), guard(store, "append"), guard(os, "fsync")
+    guard(io, "write"), guard(store, "write"), guard(os, "fsync")
     guard(type(epath.Path("x")), "unlink"), guard(type(epath.Path("x")), "replace")
 
 
@@ -685,29 +685,37 @@ def test_features_that_are_missing_or_damaged_are_told(run):
             file.unlink(missing_ok=True)
 
 
-def test_a_damaged_file_of_rows_that_no_state_needs_is_no_error(tmp_path):
-    """An undone update of photos has left it: the first state has its rows in the embedding."""
+def test_damaged_rows_that_no_state_needs_are_no_error(tmp_path):
+    """An undone update of photos has left them."""
     workdir, x = epath.Path(tmp_path), np.arange(6, dtype=np.float32).reshape(3, 2)
-    io.write_arrays(workdir / workdirs.TRAIN_EMBEDDING, {"backbone": x})
-    store.append(workdir, x + 1)
+    store.write(workdir, x, 0)
     needed = store.size_and_checksum(workdir, 0)
-    assert store.read(workdir, "backbone", needed).tolist() == [*x.tolist(), *(x + 1).tolist()]
-    (workdir / store.FEATURES).write_bytes(b"damaged")
-    assert store.read(workdir, "backbone", (0, 0)).tolist() == x.tolist()
-    assert store.size_and_checksum(workdir, 0) == (0, 0), (
-        "the next state needs none of them, either"
-    )
-    with pytest.raises(io.DamagedFile, match="its rows cannot be read"):
-        store.read(workdir, "backbone", needed)
-    store.append(workdir, x + 1)
-    assert store.read(workdir, "backbone", needed).tolist() == [*x.tolist(), *(x + 1).tolist()]
+    store.write(workdir, x + 1, 3)
+    both = store.size_and_checksum(workdir, 0)
+    assert store.read(workdir, None, both).tolist() == [*x.tolist(), *(x + 1).tolist()]
+    content = (workdir / store.FEATURES).read_bytes()
+    (workdir / store.FEATURES).write_bytes(content[:-1] + b"?")
+    assert store.read(workdir, None, needed)[:3].tolist() == x.tolist()
+    assert store.size_and_checksum(workdir, 3) == needed
+    with pytest.raises(io.DamagedFile, match="its rows do not match"):
+        store.read(workdir, None, both)
+    store.write(workdir, x + 2, 3)
+    assert store.read(workdir, None, needed).tolist() == [*x.tolist(), *(x + 2).tolist()]
+
+
+def test_a_first_run_takes_no_rows_of_a_killed_one(tmp_path):
+    store.write(epath.Path(tmp_path), np.ones((9, 3)), 0)
+    store.write(epath.Path(tmp_path), FIRST, 0)
+    stored = np.load(tmp_path / store.FEATURES)
+    assert np.array_equal(stored, FIRST)
+    assert stored.dtype == FIRST.dtype
 
 
 def test_features_that_are_linked_stay_where_they_are(tmp_path):
     """Such as on a larger disk."""
     (tmp_path / store.FEATURES).symlink_to(tmp_path / "elsewhere.npy")
-    for _ in range(2):
-        store.append(epath.Path(tmp_path), FIRST)
+    for first in (0, len(FIRST)):
+        store.write(epath.Path(tmp_path), FIRST, first)
     assert (tmp_path / store.FEATURES).is_symlink()
     assert np.array_equal(np.load(tmp_path / "elsewhere.npy"), np.concatenate([FIRST, FIRST]))
 
