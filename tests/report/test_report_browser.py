@@ -708,6 +708,20 @@ def test_two_windows_with_one_page_have_the_same_corrections(tmp_path):
     assert said == {"names": {"0": "of one window", "2": "of the other one"}}
 
 
+def test_a_page_without_decisions_stores_none(tmp_path):
+    """A window that opens would replace what is decided in another one meanwhile."""
+    steps = """
+      const stored = () => Object.values(localStorage).filter((x) => x[0] === "{").map(JSON.parse);
+      found.opened = stored();
+      type(0, "named");
+      found.named = stored()[0].steps.length;
+      $("undo").click();
+      found.undone = stored()[0].steps;
+    """
+    found = run(tmp_path, decided(), steps)
+    assert (found["opened"], found["named"], found["undone"]) == ([], 1, [])
+
+
 def test_names_and_pictures_are_whole_at_the_edge_of_the_map(tmp_path):
     """And they are not drawn where the middle of their group is not in view."""
     steps = """

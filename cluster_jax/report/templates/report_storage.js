@@ -53,6 +53,7 @@ function evidence(open) {
 function store() {
   // What another window with this page has stored is not stored by this one again.
   const own = inStorage(() => stored(storageKey));
+  if (!own && !steps.length) return; // A window that opens must not replace the first decision of another one.
   if (own && !own.isCarried && JSON.stringify(own.steps) === JSON.stringify(steps)) return;
   const put = (more) => localStorage.setItem(storageKey, JSON.stringify({ page: location.pathname, at: Date.now(), steps, ...more }));
   const unsaved = steps.filter((step) => !step.isSaved);
