@@ -237,7 +237,8 @@ def _check_same(workdir: epath.Path, stored: Mapping[str, Any], config: Mapping[
         raise InputError(f"{workdir} contains a run of other rows: {do}")
     if differing := difference(stored, config):
         do = "choose another folder"
-        if differing.startswith("data.dir") and "train" not in config:
+        is_finished = bool(workdirs.states(workdir))
+        if is_finished and differing.startswith("data.dir") and "train" not in config:
             do = f"`cluster-jax update --workdir={workdir} FOLDER` takes moved photos, or {do}"
         raise InputError(f"{workdir} contains a run with {differing}; {do}")
 

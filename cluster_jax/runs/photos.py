@@ -98,21 +98,33 @@ def _made(inputs: Inputs[PhotosConfig], workdir: epath.Path) -> tuple[Batch, dic
 
 
 def make_again(inputs: Inputs[PhotosConfig], workdir: epath.Path) -> None:
-    """Writes the features of a finished run that was never updated, which somebody has removed.
+    """Writes features and pictures of a finished run without updates, which somebody has removed.
 
     Args:
         inputs: all photos, also those that cannot be read.
         workdir: folder of the run, which is locked.
 
     Raises:
-        InputError: the photos are not those of the run.
+        DamagedFile: the photos are not those of the run; nothing has been written.
     """
-    made = readable_rows(_made(inputs, workdir)[0])
-    then = stores.read_pictures(workdir).facts
-    now = made.get("facts", np.zeros(len(made["backbone"]), images.FACTS))
-    if not np.array_equal(now["digest"], then["digest"]):
-        raise claims.changed(workdir)
-    stores.write(workdir, made["backbone"], 0)
+    other = io.DamagedFile(
+        workdir / stores.FEATURES,
+        "it or the pictures are not there, and these are not the photos that they are made of",
+        "put those photos back and run the same command",
+    )
+    stored = io.read_arrays(workdir / f"run-{workdirs.states(workdir)[-1]}.npz")
+    facts = stored.get("facts")
+    if facts is None:  # They are no files: their pixels tell.
+        then = workdirs.values_of(stored["about"], workdir)["images"]
+        is_same = claims.describe_images(inputs.dataset).items() <= then.items()
+        if not is_same:
+            raise other
+    made = _made(inputs, workdir)[0]
+    rows = readable_rows(made)
+    if facts is not None and not np.array_equal(rows["facts"]["digest"], facts["digest"]):
+        raise other
+    _write_pictures(workdir, 0, made)
+    stores.write(workdir, rows["backbone"], 0)
     kept_in(workdir, {}).remove()
 
 
@@ -188,7 +200,12 @@ def of_run(run: Run) -> Dataset:
     names = run.names
     place = str(run.config["data"]["dir"])
     pictures = stores.read_pictures(run.workdir)
-    places = pictures.places(run.columns["row"])
+    rows = run.columns["row"]
+    places = pictures.places(rows)
+    if (places < 0).any():
+        raise io.DamagedFile(
+            run.workdir / f"pictures-{rows[places < 0].min()}.npz", "it is not there"
+        )
 
     def load(i: int) -> Item:
         assert names is not None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cluster_jax.cli import images, report, update
-from cluster_jax.core import hosts
+from cluster_jax.core import hosts, io
 from cluster_jax.encoding import embed
 from cluster_jax.runs import finish, photos
 from cluster_jax.runs import run as records
@@ -151,7 +151,7 @@ def test_features_of_a_first_run_are_made_again(made, tmp_path, capsys):
         toy.save(folder / "photos", toy.photos(1, seed=1)[0], 20, prefix="new")
         with pytest.raises(SystemExit):
             command(kind, folder, run)
-        assert "the images or their known classes have changed" in capsys.readouterr().err
+        assert "put those photos back and run the same command" in capsys.readouterr().err
     finally:
         file.write_bytes(content)
     assert not (run / "features.npy").exists()
@@ -159,6 +159,53 @@ def test_features_of_a_first_run_are_made_again(made, tmp_path, capsys):
     assert records.read(run).named == {0: "cats"}
     del before["images.json"]  # It says where the run is.
     assert before.items() <= digests(run).items()
+
+
+def test_lost_pictures_are_made_again_and_none_is_taken_for_another(made, tmp_path, capsys):
+    kind, folder = made
+    run = shutil.copytree(folder / "whole", tmp_path / "run")
+    (run / "pictures-0.npz").unlink()
+    with pytest.raises(SystemExit):
+        update.main([f"--workdir={run}", "--refit", "--report=no"])
+    assert "pictures-0.npz is damaged (it is not there)" in capsys.readouterr().err
+    if kind == "images":
+        command(kind, folder, run)
+        then, now = (io.read_arrays(x / "pictures-0.npz") for x in (folder / "whole", run))
+        jax.tree.map(np.testing.assert_array_equal, now, then)
+
+
+def test_features_that_an_undone_update_has_left_behind_are_made_again(made, tmp_path):
+    kind, folder = made
+    if kind == "update":
+        return
+    run = shutil.copytree(folder / "whole", tmp_path / "run")
+    toy.save(folder / "photos", toy.photos(1, seed=2)[0], 90, prefix="new")
+    try:
+        update.main([f"--workdir={run}", "--report=no"])
+        update.main([f"--workdir={run}", "--undo", "--report=no"])
+    finally:
+        (folder / "photos" / "new90.png").unlink()
+    (run / "features.npy").unlink()
+    command(kind, folder, run)
+    then, now = (records.read(x).all_features for x in (folder / "whole", run))
+    np.testing.assert_array_equal(now, then)
+
+
+def test_features_of_an_array_are_not_made_of_another_one(tmp_path, capsys):
+    np.save(tmp_path / "photos.npy", toy.photos(N_NEW)[0])
+    run = tmp_path / "run"
+    command("images", tmp_path, run, "photos.npy")
+    whole = records.read(run).all_features.copy()
+    (run / "features.npy").unlink()
+    before = digests(run)
+    np.save(tmp_path / "photos.npy", toy.photos(N_NEW, seed=1)[0])
+    with pytest.raises(SystemExit):
+        command("images", tmp_path, run, "photos.npy")
+    assert "put those photos back" in capsys.readouterr().err
+    assert digests(run) == before
+    np.save(tmp_path / "photos.npy", toy.photos(N_NEW)[0])
+    command("images", tmp_path, run, "photos.npy")
+    np.testing.assert_array_equal(records.read(run).all_features, whole)
 
 
 def test_another_array_of_as_many_images(tmp_path):
