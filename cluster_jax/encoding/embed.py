@@ -157,7 +157,7 @@ def forward_of(
     return lambda images: forward(params, model_state, images)
 
 
-# Of the stages of a run, which embed again and again while they train.
+# A training embeds again and again; eight programs are more than those of all stages of a run.
 @functools.lru_cache(maxsize=8)
 def _compiled(
     network: Callable[..., Mapping[str, Any]], mesh: Mesh, needs: tuple[str, ...] | None

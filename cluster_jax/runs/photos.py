@@ -15,7 +15,7 @@ import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
-from cluster_jax.core import io
+from cluster_jax.core import buckets, io
 from cluster_jax.core import mesh as meshes
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import decode, images
@@ -107,9 +107,10 @@ def make_again(inputs: Inputs[PhotosConfig], workdir: epath.Path) -> None:
     Raises:
         DamagedFile: the photos are not those of the run; nothing has been written.
     """
+    there = buckets.names(workdir)
     other = io.DamagedFile(
-        workdir / stores.FEATURES,
-        "it or the pictures are not there, and these are not the photos that they are made of",
+        workdir / ("pictures-0.npz" if stores.FEATURES in there else stores.FEATURES),
+        "it is not there, and these are not the photos that it was made of",
         "put those photos back and run the same command",
     )
     stored = io.read_arrays(workdir / f"run-{workdirs.states(workdir)[-1]}.npz")

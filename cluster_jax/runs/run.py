@@ -443,8 +443,8 @@ class Run:
         """Writes the state as `run-NUMBER.npz`, then removes all but the last `KEPT` and `pages`.
 
         A state of the same number is replaced, and what an interrupted evaluation has kept is
-        removed. New features must be in `store.FEATURES` before,
-        because the state has the checksum of its rows in that file.
+        removed. New features must be in `store.FEATURES` before, because the state has the checksum
+        of its rows in that file.
         """
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         values = {name: value for name, value in values.items() if name not in _APART}

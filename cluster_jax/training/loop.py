@@ -40,7 +40,6 @@ def train(
     workdir: epath.PathLike,
     embed: Embed,
     probe: Embed | None = None,
-    guard: Callable[[], None] = lambda: None,
 ) -> State:
     """Trains from the newest checkpoint, or from `initial`, up to step `run.total_steps`.
 
@@ -50,7 +49,6 @@ def train(
         workdir: folder for checkpoints and logs.
         embed: features of the whole data set with a state, which the method's refresh clusters.
         probe: embeds the images that the training is watched on, see `watch`; None: it is not.
-        guard: raises if the workdir may not be written any longer; called before each save.
 
     Returns:
         The state after `run.total_steps` steps.
@@ -95,7 +93,6 @@ def train(
             if saving or stop or looking or step % section.log_every == 0:
                 progress.report(step, state, probe if looking else None)
             if saving or stop:
-                guard()
                 progress.flush()
                 checkpoints.save(state, step)
             if stop:
