@@ -16,7 +16,6 @@ from cluster_jax.clustering import custom
 from cluster_jax.core import buckets, checks, hosts, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.devices import say
-from cluster_jax.data import folder as image_files
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.evaluation import own
 from cluster_jax.evaluation.options import FINDERS
@@ -122,7 +121,7 @@ def _run(
         return _photos(parsed, workdir, dataset, finished, difference, report)
     needed = {workdirs.IMAGES, workdirs.TRAIN_EMBEDDING, workdirs.ENCODER}
     if workdirs.agree(is_same and needed <= buckets.names(workdir), workdir):
-        return _finished(parsed, workdir, dataset, report)
+        return _finished(workdir, dataset, report)
     started = time.perf_counter()
     io.check_writable(workdir)
     if is_first:
@@ -146,13 +145,12 @@ def _run(
             return _cluster_and_write(files, inputs, started, report)
 
 
-def _finished(config: AnyConfig, workdir: epath.Path, dataset: Dataset | None, report: bool) -> Run:
+def _finished(workdir: epath.Path, dataset: Dataset | None, report: bool) -> Run:
     """Returns a finished run, whose outputs are written if one is missing."""
     run = records.read(workdir)
     if dataset is not None:
         _check_images(run, dataset)
-    changes = "" if dataset is not None else _changes(config, run)
-    say(f"{workdir} is finished{changes}\n")
+    say(f"{workdir} is finished{_next_steps(run) if dataset is None else ''}\n")
     run = page.ensured(run, with_report=report)
     say(summary.run_table(run.results))
     return run
@@ -192,7 +190,7 @@ def _photos(
     if difference:
         return _cluster_again(config, workdir, dataset, difference, report)
     if finished is not None:
-        return _finished(config, workdir, dataset, report)
+        return _finished(workdir, dataset, report)
     started = time.perf_counter()
     io.check_writable(workdir)
     workdirs.check_unused(workdir)
@@ -309,33 +307,17 @@ def _warn_of_an_edit(config: AnyConfig, workdir: epath.Path) -> None:
         )
 
 
-def _changes(config: AnyConfig, run: Run) -> str:
-    """Returns the end of the line "WORKDIR is finished": how its files have changed since.
-
-    It counts the files that are new and those that are gone. Of images that are not the whole
-    content of a local folder, it says that they were not read.
-    """
-    data = config.data
-    is_whole = data.name == "folder" and data.limit is None and data.classes is None
-    if not is_whole or run.names is None or data.dir is None:
-        return ", and images were not read again: to cluster again, choose another --workdir"
-    known = {*run.names, *(name for name, _ in run.skipped)}
-    now = set()
-    with contextlib.suppress(ValueError):  # No folder, or no image in it: all are gone.
-        now = set(image_files.find(data.dir, data.exclude).names)
-    new = len(now - known)
-    gone = len(known - now)
-    shown = image_files.shown(data.dir)
-    if not new and not gone:
-        refit = f"`cluster-jax update --workdir={shlex.quote(str(run.workdir))} --refit`"
-        return (
-            f" with the files of {shown}: {refit} clusters them again, or choose another --workdir"
-        )
-    parts = [f"{n:,} {word}" for n, word in ((new, "new"), (gone, "gone")) if n]
-    update = f"`cluster-jax update --workdir={shlex.quote(str(run.workdir))}` takes that in, "
+def _next_steps(run: Run) -> str:
+    """Returns the end of the line "WORKDIR is finished": which command goes on with the run."""
+    try:
+        update.check(run)
+    except InputError:
+        do = "to cluster them again, choose another --workdir"
+        return f", and its images were not read again: {do}"
+    command = f"`cluster-jax update --workdir={shlex.quote(str(run.workdir))}`"
     return (
-        f", but the files of {shown} have changed since, {' and '.join(parts)}: "
-        f"{update if isinstance(config, PhotosConfig) else ''}another --workdir clusters them again"
+        f": {command} takes new photos in and lets those go that are gone, "
+        "and with --refit it clusters all anew"
     )
 
 

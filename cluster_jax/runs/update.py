@@ -113,11 +113,11 @@ def _opened(workdir: epath.PathLike) -> Iterator[Run]:
         InputError: there is no such run, it cannot be updated, or another process uses the folder.
     """
     with records.opened(checks.local(workdir)) as run:
-        _check(run)
+        check(run)
         yield run
 
 
-def _check(run: Run) -> None:
+def check(run: Run) -> None:
     """Raises an `InputError` for a run that cannot be updated."""
     if not run.is_of_images and not isinstance(run.placer, ByTree):
         got = f"{run.method!r} in {run.workdir}: cluster all rows anew"

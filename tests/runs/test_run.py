@@ -131,7 +131,7 @@ def test_finished_run_prints_and_trains_nothing(finished, caplog, monkeypatch):
     config, workdir, results = finished
     monkeypatch.setattr(build, "build_run", lambda config: pytest.fail("built again"))
     assert pipeline.run_pipeline(config, workdir, "toy") == results
-    assert "is finished" in caplog.text
+    assert "is finished, and its images were not read again" in caplog.text
 
 
 def test_changed_evaluation_clusters_the_stored_embedding(finished, tmp_path, monkeypatch):
