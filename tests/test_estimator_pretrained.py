@@ -160,18 +160,18 @@ def test_an_update_reads_the_folder_again(gray, tmp_path):
     assert (loaded.labels_.tolist(), loaded.changes_) == (model.labels_.tolist(), model.changes_)
     assert loaded.changes_
     # Without the features of the first photos nothing is guessed, nor are those of now taken.
-    file = tmp_path / "saved" / "features.npy"
-    rows = np.array(loaded._run.store)  # Which is a map of the file.
+    file = tmp_path / "saved" / "store-0.npz"
+    rows = loaded._run.store[:39]
     file.write_bytes(file.read_bytes()[:9_000])
     config = loaded._run.config
     for use in (load, lambda workdir: begin.run_pipeline(config, workdir)):
-        with pytest.raises(InputError, match=r"features.npy is damaged .*from a copy$"):
+        with pytest.raises(InputError, match=r"store-0.npz is damaged .*from a copy$"):
             use(tmp_path / "saved")
     file.unlink()
-    with pytest.raises(InputError, match=r"features.npy is damaged \(it is not there\)"):
+    with pytest.raises(InputError, match=r"store-0.npz is damaged \(it is not there\)"):
         load(tmp_path / "saved")
-    np.save(file, rows[:39])
-    with pytest.raises(InputError, match=r"features.npy is damaged \(its rows do not match"):
+    store.write(tmp_path / "saved", 0, 39, rows)
+    with pytest.raises(InputError, match=r"store-39.npz is damaged \(it is not there\)"):
         load(tmp_path / "saved")
 
 
@@ -386,7 +386,7 @@ def test_images_without_files_keep_their_pictures(tmp_path, of_array):
         assert page.record["words"] == first.record["words"]
         assert [s["column"] for s in page.record["map"]["sheets"]] == ["sample"]
         assert page.text.count("26 ") == first.text.count("26 ")
-    kept = store.read_pictures(run)
+    kept = store.read_pictures(run, 26)
     wanted = np.stack([decode(image, Resize(32, "bicubic"), 3) for image in pixels])
     np.testing.assert_array_equal(kept.fetch(np.arange(26)), wanted)
 

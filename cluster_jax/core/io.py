@@ -8,7 +8,7 @@ import io
 import json
 import os
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import IO, Any
 
 import numpy as np
@@ -79,7 +79,7 @@ def replacing(path: epath.Path) -> Iterator[IO[bytes]]:
     path = epath.Path(os.path.realpath(path))
     partial = path.parent / f".{path.name}.partial"
     try:
-        with partial.open("wb") as file:
+        with open(partial, "w+b") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())  # Else a lost power supply may leave an empty file.
@@ -124,49 +124,39 @@ def write_arrays(
         fingerprint: ASCII text that says what the arrays were made from, see `read_fingerprint`.
         compressed: whether to compress it, which takes longer than anything else here.
     """
-    buffer = io.BytesIO()
-    # NumPy's signature mixes its options with the arrays.
-    (np.savez_compressed if compressed else np.savez)(buffer, **arrays)  # type: ignore[arg-type]
-    with zipfile.ZipFile(buffer, "a") as archive:
-        archive.comment = fingerprint.encode("ascii")
-    write(path, buffer.getvalue())
+    with replacing(epath.Path(path)) as file:
+        # NumPy's signature mixes its options with the arrays.
+        (np.savez_compressed if compressed else np.savez)(file, **arrays)  # type: ignore[arg-type]
+        with zipfile.ZipFile(file, "a") as archive:
+            archive.comment = fingerprint.encode("ascii")
 
 
-def read_arrays(path: epath.PathLike) -> dict[str, np.ndarray]:
+def read_arrays(
+    path: epath.PathLike, names: Collection[str] | None = None
+) -> dict[str, np.ndarray]:
     """Returns the arrays of a file of `write_arrays`, which are read without unpickling.
+
+    Args:
+        path: the file.
+        names: those that are read, of which the file may lack some; None: all.
 
     Raises:
         DamagedFile: it is not what was written.
         MemoryError: it does not fit into memory.
     """
-    with in_memory(path):
-        content = io.BytesIO(epath.Path(path).read_bytes())
+    path = epath.Path(path)
+    is_in_bucket = buckets.is_in_bucket(path)
+    with (
+        in_memory(path),
+        io.BytesIO(path.read_bytes()) if is_in_bucket else path.open("rb") as content,
+    ):
         try:
             with np.load(content, allow_pickle=False) as file:
-                return {name: file[name] for name in file.files}
+                wanted = file.files if names is None else names
+                return {name: file[name] for name in file.files if name in wanted}
         except MemoryError:
             raise
         except Exception as error:  # zipfile and zlib have errors of their own.
-            raise DamagedFile(path, "its arrays cannot be read") from error
-
-
-def read_array(path: epath.PathLike, name: str) -> np.ndarray | None:
-    """Returns one array of a file of `write_arrays`; None if it is not there.
-
-    Of a local file it alone is read.
-
-    Raises:
-        DamagedFile: the file is not what was written.
-        MemoryError: it does not fit into memory.
-    """
-    file = epath.Path(path)
-    with io.BytesIO(file.read_bytes()) if "://" in str(path) else file.open("rb") as content:
-        try:
-            with np.load(content, allow_pickle=False) as arrays:
-                return arrays[name] if name in arrays.files else None
-        except MemoryError:
-            raise
-        except Exception as error:  # As above; and one of a compression that nobody has used.
             raise DamagedFile(path, "its arrays cannot be read") from error
 
 

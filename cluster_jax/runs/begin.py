@@ -182,11 +182,11 @@ def _photos(
             f"photos must be clustered in one process; got {jax.process_count()} processes: write "
             "their features with `cluster-jax embed`, and cluster the file"
         )
-    is_whole = {stores.FEATURES, "pictures-0.npz"} <= buckets.names(workdir)
+    is_whole = stores.path_of(workdir).exists()
     if finished is not None and not finished["updates"] and not is_whole:
         with workdirs.locked(workdir):
             photos.make_again(photos.load(config, dataset), workdir)
-        say(f"the missing features or pictures of {workdir} were made again")
+        say(f"the missing features and thumbnails of {workdir} were made again")
     if difference:
         return _cluster_again(config, workdir, dataset, difference, report)
     if finished is not None:

@@ -15,7 +15,7 @@ import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
-from cluster_jax.core import buckets, io
+from cluster_jax.core import io
 from cluster_jax.core import mesh as meshes
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import decode, images
@@ -69,12 +69,13 @@ def first(inputs: Inputs[PhotosConfig], workdir: epath.Path) -> tuple[Run, Now]:
     """
     config, dataset, _ = inputs
     made, recorded = _made(inputs, workdir)
-    _write_pictures(workdir, 0, made)
     readable = readable_images(dataset, made)
     if readable.skipped != dataset.skipped:
         start.print_skipped(readable.skipped)
-    rows = readable_rows(made)["backbone"]
-    before, after = finish.first(inputs._replace(dataset=readable), rows, workdir, recorded)
+    rows = readable_rows(made)
+    _write(workdir, 0, rows)
+    inputs = inputs._replace(dataset=readable)
+    before, after = finish.first(inputs, rows["backbone"], workdir, recorded)
     now = Now(after, np.arange(0))
     if readable.load is None:  # The pixels of an array are compared, and not thumbnails.
         now = now._replace(pictures=readable.shown)
@@ -98,7 +99,7 @@ def _made(inputs: Inputs[PhotosConfig], workdir: epath.Path) -> tuple[Batch, dic
 
 
 def make_again(inputs: Inputs[PhotosConfig], workdir: epath.Path) -> None:
-    """Writes features and pictures of a finished run without updates, which somebody has removed.
+    """Writes the store of a finished run without updates, which somebody has removed.
 
     Args:
         inputs: all photos, also those that cannot be read.
@@ -107,9 +108,8 @@ def make_again(inputs: Inputs[PhotosConfig], workdir: epath.Path) -> None:
     Raises:
         DamagedFile: the photos are not those of the run; nothing has been written.
     """
-    there = buckets.names(workdir)
     other = io.DamagedFile(
-        workdir / ("pictures-0.npz" if stores.FEATURES in there else stores.FEATURES),
+        stores.path_of(workdir),
         "it is not there, and these are not the photos that it was made of",
         "put those photos back and run the same command",
     )
@@ -124,8 +124,7 @@ def make_again(inputs: Inputs[PhotosConfig], workdir: epath.Path) -> None:
     rows = readable_rows(made)
     if facts is not None and not np.array_equal(rows["facts"]["digest"], facts["digest"]):
         raise other
-    _write_pictures(workdir, 0, made)
-    stores.write(workdir, rows["backbone"], 0)
+    _write(workdir, 0, rows)
     kept_in(workdir, {}).remove()
 
 
@@ -164,19 +163,18 @@ def embed(dataset: Dataset, encoder: Encoder, batch_size: int, kept: Parts | Non
     return embed_batches(forward, dataset, batch_size=size, mesh=mesh, kept=kept, also=also)
 
 
-def _write_pictures(workdir: epath.Path, first: int, made: Batch) -> None:
-    """Writes the pictures of the photos that can be read, if `embed` has made any.
+def _write(workdir: epath.Path, first: int, rows: Batch) -> None:
+    """Writes the photos that can be read into the store, if there are any.
 
     Args:
         workdir: folder of the run.
         first: row of the store of the first of these photos.
-        made: what `embed` has returned.
+        rows: what `embed` has returned, without photos that cannot be read.
     """
-    rows = readable_rows(made)
-    if files := rows.get("thumbnail", np.zeros(0)).tolist():
+    if files := rows["thumbnail"].tolist():
         facts = rows.get("facts", np.zeros(len(files), images.FACTS))
         pictures = Pictures(first + np.arange(len(files)), files, facts)
-        stores.write_pictures(workdir, first, pictures)
+        stores.write(workdir, first, len(files), rows["backbone"], pictures)
 
 
 def kept_in(workdir: epath.Path, about: Mapping[str, Any]) -> Parts:
@@ -190,7 +188,7 @@ def kept_in(workdir: epath.Path, about: Mapping[str, Any]) -> Parts:
         about: JSON values that tell the network, and photos that are no files.
     """
     made_from = workdirs.fingerprint(json.dumps(io.plain(about), sort_keys=True).encode())
-    return Parts(workdir / stores.FEATURES, made_from)
+    return Parts(workdir / "store", made_from)
 
 
 def of_run(run: Run) -> Dataset:
@@ -200,13 +198,9 @@ def of_run(run: Run) -> Dataset:
     """
     names = run.names
     place = str(run.config["data"]["dir"])
-    pictures = stores.read_pictures(run.workdir)
-    rows = run.columns["row"]
-    places = pictures.places(rows)
-    if (places < 0).any():
-        raise io.DamagedFile(
-            run.workdir / f"pictures-{rows[places < 0].min()}.npz", "it is not there"
-        )
+    assert run.store is not None
+    pictures = stores.read_pictures(run.workdir, len(run.store))
+    places = pictures.places(run.columns["row"])
 
     def load(i: int) -> Item:
         assert names is not None
@@ -364,7 +358,7 @@ def _embedded(
     kept = kept_in(run.workdir, {workdirs.WEIGHTS: encoder.checksum})
     made = embed(fresh, encoder, run.config["eval"]["batch_size"], kept)
     rows = readable_rows({**made, "index": asked})
-    _write_pictures(run.workdir, len(run.store), made)
+    _write(run.workdir, len(run.store), rows)
     comparison = comparison._replace(
         changed=comparison.changed & np.isin(comparison.known, rows["index"]),
         new=comparison.new[np.isin(comparison.new, rows["index"])],

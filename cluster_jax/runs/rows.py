@@ -146,7 +146,7 @@ def _written(before: Run, run: Run, config: Mapping[str, Any], *, with_report: b
             return records.read(workdir)
         io.write_json(workdir / workdirs.CONFIG, run.config)
         if run.store is not None:
-            stores.write(workdir, run.store, 0)
+            stores.write(workdir, 0, len(run.store), run.store)
         return page.publish_next(before, run, with_report=with_report)
 
 

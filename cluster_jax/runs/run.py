@@ -443,8 +443,7 @@ class Run:
         """Writes the state as `run-NUMBER.npz`, then removes all but the last `KEPT` and `pages`.
 
         A state of the same number is replaced, and what an interrupted evaluation has kept is
-        removed. New features must be in `store.FEATURES` before, because the state has the checksum
-        of its rows in that file.
+        removed. The rows of its store must be written before.
         """
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         values = {name: value for name, value in values.items() if name not in _APART}
@@ -454,10 +453,7 @@ class Run:
         if self.images:  # Paths of the config are tried relative to the place of now, too.
             about["images"] = {**self.images, "workdir": os.path.abspath(self.workdir)}
         about["format"] = workdirs.FORMAT
-        # An undone update has left rows that no state needs.
-        used = np.concatenate([self.columns["row"], self.gone["row"]]).max(initial=-1) + 1
-        spare = 0 if self.store is None else len(self.store) - int(used)
-        about["features"] = store.size_and_checksum(self.workdir, spare)
+        about["size"] = None if self.store is None else len(self.store)
         stored["about"] = np.array(json.dumps(io.plain(about)))
         if self.names is not None:
             text = "\0".join(self.names).encode("utf-8", "surrogateescape")
@@ -562,18 +558,24 @@ def _read(workdir: epath.Path, number: int) -> Run:
     for key in [key for key in stored if "." in key]:
         part, _, name = key.partition(".")
         parts[part][name] = stored.pop(key)
+    size = about.pop("size")
+    try:
+        features = None if size is None else store.read(workdir, array, size)
+    except io.DamagedFile as error:
+        # The command of an updated run would embed the photos of now, not those of the run.
+        if about["kind"] == "rows" or about["updates"]:
+            raise
+        raise io.DamagedFile(error.path, error.reason, workdirs.MADE_AGAIN) from error
     run = Run(
         workdir=workdir,
         number=number,
-        store=store.read(workdir, array, about.pop("features")),
+        store=features,
         names=names,
         placer=None,
         copies=duplicates.from_arrays(parts["copies"]) if parts["copies"] else None,
         **about,
         **stored,
     )
-    if run.store is not None and run.columns["row"].max(initial=-1) >= len(run.store):
-        raise io.DamagedFile(workdir / workdirs.TRAIN_EMBEDDING, "it has fewer rows")
     if not parts["placer"]:
         return run
     if run.is_of_images:

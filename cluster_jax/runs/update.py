@@ -231,8 +231,9 @@ def next_of_run(
         run = finish.next_of_images(before, now, numbers, made, started)
     else:
         run = embeddings.clustered(before, now, after.all_features, numbers)
-    if len(after.store) > len(before.store):
-        stores.write(run.workdir, after.store[len(before.store) :], len(before.store))
+        first = len(before.store)  # Photos are in the store since they were embedded.
+        if len(new := after.store[first:]):
+            stores.write(run.workdir, first, len(new), new)
     return page.publish_next(before, _ordered(run, now), with_report=with_report)
 
 

@@ -26,7 +26,7 @@ ASSIGNMENTS = "assignments.csv"
 REPORT = "report.html"
 DUPLICATES, CHANGES = "duplicates.csv", "changes.csv"
 STATE = re.compile(r"run-([0-9]+)\.npz")  # a state of a finished run, see `run.Run`
-FORMAT = 9  # of the files of a state; any change of their fields changes it
+FORMAT = 10  # of the files of a state; any change of their fields changes it
 _OF_OLDER_VERSIONS = ("clusters.npz", "clusterer.npz")
 WEIGHTS = "weights_sha256"  # in images.json: of a pretrained network that is not trained
 # Embeddings of the training images, of held-out test images, and of the training images by the
@@ -43,7 +43,7 @@ STAGES = "evaluation.parts"  # of an evaluation, until the state that it makes i
 LABELS = "labels.npz"  # of a streamed set, see `data.tfds.Labels`
 
 # What to do about a damaged file, besides restoring a copy of it.
-MADE_AGAIN = "remove it and run the command of the run again, which makes it again"
+MADE_AGAIN = "run the command of the run again without that file, which is made again"
 
 
 def read_values(file: epath.Path) -> dict[str, Any]:
@@ -79,8 +79,8 @@ def about(workdir: epath.PathLike) -> dict[str, Any] | None:
     if not (numbers := states(workdir)):
         return None
     path = workdir / f"run-{numbers[-1]}.npz"
-    with damage_of(workdir, numbers[-1]), io.in_memory(path):
-        values = values_of(io.read_array(path, "about"), path)
+    with damage_of(workdir, numbers[-1]):
+        values = values_of(io.read_arrays(path, ("about",)).get("about"), path)
     images = values.get("images", {})
     return {**values, "config": config_paths.with_located(values["config"], workdir, images)}
 

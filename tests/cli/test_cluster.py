@@ -78,7 +78,7 @@ def test_files_of_a_run(files, run, method):
     out = run(f"--features=x.csv --labels=y.txt --workdir=out --method={method}")
     assert ("running GridShift on 200 points" in out) == (method == "gridshift")
     assert "out/report.html\nout/assignments.csv\nout/results.json" in out
-    names = {"assignments.csv", "config.json", "features.npy", "report.html", "results.json"}
+    names = {"assignments.csv", "config.json", "report.html", "results.json", "store-0.npz"}
     names |= {"run-1.npz", "lock"}
     assert {file.name for file in pathlib.Path("out").iterdir()} == names
 

@@ -158,12 +158,12 @@ def _exported(run, folder):
 
 def _another_number_and_back(photos, out, streamed, capsys):
     """Another number of groups takes the place of the one before, and an undo goes back."""
-    table, features = ((out / name).read_bytes() for name in ("assignments.csv", "features.npy"))
+    table, features = ((out / name).read_bytes() for name in ("assignments.csv", "store-0.npz"))
     images.main([str(photos), f"--workdir={out}", "--n-clusters=2", *streamed])
     said = f"= 3, not 2: they are replaced\n`cluster-jax update --workdir={out} --undo` brings"
     assert said in capsys.readouterr().out
     assert len({row["cluster"] for row in toy.table(out)}) == 2
-    assert (out / "features.npy").read_bytes() == features, "not made again"
+    assert (out / "store-0.npz").read_bytes() == features, "not made again"
     update.main([f"--workdir={out}", "--undo"])
     assert (out / "assignments.csv").read_bytes() == table
 
@@ -246,7 +246,7 @@ def test_each_photo_is_decoded_once(photos, tmp_path, monkeypatch):
     monkeypatch.setattr(decode, "opened", None)  # No picture is opened from here on.
     report.main([str(tmp_path / "run"), "--name=1=waves"])
     run = records.read(tmp_path / "run")
-    kept = store.read_pictures(run.workdir)
+    kept = store.read_pictures(run.workdir, len(run.store))
     for row, name in enumerate(run.names):
         content = (photos / name).read_bytes()
         facts = kept.facts[row]

@@ -189,12 +189,10 @@ def test_rows_of_photos_that_an_undo_has_left_may_be_damaged(place):
     update.main([f"--workdir={run}", "more", "--report=no"])
     update.main([f"--workdir={run}", "--undo", "--report=no"])
     report.main([str(run), "--name=0=bands"])
-    rows = np.load(run / stores.FEATURES, mmap_mode="r+")
-    rows[40:] = 0
-    rows.flush()
+    stores.path_of(run, 40).write_bytes(b"damaged")
     report.main([str(run), "--name=1=bars"])
     update.main([f"--workdir={run}", "more", "--report=no"])
-    assert np.load(run / stores.FEATURES)[-2:].any()
+    assert records.read(run).all_features[-2:].any()
     report.main([str(run), "--name=0=rows"])
     assert len(toy.table(run)) == 42
 
@@ -329,7 +327,7 @@ def test_a_photo_that_is_turned_by_its_tag_stays_and_is_seen_turned(place, capsy
     after = records.read(run)
     moved = np.flatnonzero(np.abs(after.all_features - before.all_features).max(axis=1) > 1e-3)
     assert moved.tolist() == [7]
-    pictures = stores.read_pictures(run)
+    pictures = stores.read_pictures(run, len(after.store))
     places = pictures.places(np.array([before.columns["row"][7], after.columns["row"][7]]))
     then, seen = (pictures.fetch(places[[i]])[0].astype(int) for i in range(2))
     assert np.abs(np.rot90(then, -1) - seen).mean() < 4 < np.abs(then - seen).mean()
@@ -356,8 +354,8 @@ def test_folders_that_are_away_or_have_moved(place, capsys, refused, monkeypatch
     before = {row["image"]: row["cluster"] for row in toy.table(run)}
     # What only the update has added is damaged: the state before is there.
     shutil.copytree(run, place / "cut")
-    content = (place / "cut/features.npy").read_bytes()
-    (place / "cut/features.npy").write_bytes(content[:-4] + b"lost")
+    content = (place / "cut/store-40.npz").read_bytes()
+    (place / "cut/store-40.npz").write_bytes(content[:-4] + b"lost")
     update.main([f"--workdir={place}/cut", "--undo", "--report=no"])
     assert len(toy.table(place, "cut/assignments.csv")) == 40
     report.main([f"{place}/cut", "--name=0=cats", "--quiet"])
@@ -381,9 +379,9 @@ def test_folders_that_are_away_or_have_moved(place, capsys, refused, monkeypatch
     assert (run / "report.html").read_text() == page
     report.main([str(run), f"--export={place}/most"])
     assert "12 photos are left out, because they are away: bring " in capsys.readouterr().out
-    (run / "features.npy").rename(place / "features.npy")
-    assert "features.npy is damaged (it is not there)" in refused(report.main, str(run))
-    (place / "features.npy").rename(run / "features.npy")
+    (run / "store-0.npz").rename(place / "store-0.npz")
+    assert "store-0.npz is damaged (it is not there)" in refused(report.main, str(run))
+    (place / "store-0.npz").rename(run / "store-0.npz")
     (place / "disk").rename(more)
     update.main([f"--workdir={run}"])
     assert "Nothing has happened" in capsys.readouterr().out

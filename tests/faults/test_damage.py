@@ -50,7 +50,7 @@ def test_what_can_be_made_again(copy, finished, monkeypatch, name):
         with pytest.raises(InputError, match="is damaged"):
             estimators.load(workdir)
     monkeypatch.setattr(loop, "make_step", lambda *_: pytest.fail("trained again"))
-    with pytest.raises(InputError, match=f"{name} is damaged .*, or remove it and run"):
+    with pytest.raises(InputError, match=f"{name} is damaged .*, or run the command"):
         pipeline.run_pipeline(config, workdir, "toy")
     (workdir / name).unlink()
     pipeline.run_pipeline(config, workdir, "toy")
@@ -97,8 +97,8 @@ def test_damage_of_arrays_never_gives_other_values(tmp_path):
     file, arrays = tmp_path / "x.npz", {"a": np.arange(3.0), "b": np.array(["x"])}
     io.write_arrays(file, arrays, "made:3")
     assert io.read_fingerprint(file) == "made:3"
-    assert io.read_array(file, "a").tolist() == [0, 1, 2]
-    assert io.read_array(file, "c") is None
+    assert io.read_arrays(file, ["a"])["a"].tolist() == [0, 1, 2]
+    assert io.read_arrays(file, ["c"]) == {}
     content = file.read_bytes()
     damaged = 0
     for where in range(len(content)):
@@ -113,12 +113,12 @@ def test_damage_of_arrays_never_gives_other_values(tmp_path):
             same = [np.array_equal(read[name], arrays[name]) for name in read]
             assert all(same), where
         with contextlib.suppress(InputError):
-            one = io.read_array(file, "a")
-            assert one is None or np.array_equal(one, arrays["a"]), where
+            one = io.read_arrays(file, ["a"])
+            assert not one or np.array_equal(one["a"], arrays["a"]), where
     assert damaged > len(content) / 3
     for size in (0, 40, len(content) // 2, len(content) - 9):
         file.write_bytes(content[:size])
-        for read in (io.read_fingerprint, io.read_arrays, lambda path: io.read_array(path, "a")):
+        for read in (io.read_fingerprint, io.read_arrays, lambda path: io.read_arrays(path, ["a"])):
             with pytest.raises(io.DamagedFile):
                 read(file)
 
@@ -138,5 +138,5 @@ def test_of_a_large_file_only_what_is_asked_for_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(type(file), "open", lambda path, mode: Counted(path))
     monkeypatch.setattr(type(file), "read_bytes", lambda path: pytest.fail("read as a whole"))
     assert io.read_fingerprint(file) == "made:3"
-    assert io.read_array(file, "labels").tolist() == list(range(9))
+    assert io.read_arrays(file, ["labels"])["labels"].tolist() == list(range(9))
     assert 0 < sum(counts) < features.nbytes / 20

@@ -142,7 +142,7 @@ def test_features_of_a_first_run_are_made_again(made, tmp_path, capsys):
     kind, folder = made
     run = shutil.copytree(folder / "whole", tmp_path / "run")
     report.main([str(run), "--name=0=cats"])
-    (run / "features.npy").unlink()
+    (run / "store-0.npz").unlink()
     before = digests(run)
     file = folder / "photos" / "new20.png"
     content = file.read_bytes()
@@ -153,7 +153,7 @@ def test_features_of_a_first_run_are_made_again(made, tmp_path, capsys):
         assert "put those photos back and run the same command" in capsys.readouterr().err
     finally:
         file.write_bytes(content)
-    assert not (run / "features.npy").exists()
+    assert not (run / "store-0.npz").exists()
     assert command(kind, folder, run) == 2, "the first batch was embedded before"
     assert records.read(run).named == {0: "cats"}
     del before["images.json"]  # It says where the run is.
@@ -163,13 +163,13 @@ def test_features_of_a_first_run_are_made_again(made, tmp_path, capsys):
 def test_lost_pictures_are_made_again_and_none_is_taken_for_another(made, tmp_path, capsys):
     kind, folder = made
     run = shutil.copytree(folder / "whole", tmp_path / "run")
-    (run / "pictures-0.npz").unlink()
+    (run / "store-0.npz").unlink()
     with pytest.raises(SystemExit):
         update.main([f"--workdir={run}", "--refit", "--report=no"])
-    assert "pictures-0.npz is damaged (it is not there)" in capsys.readouterr().err
+    assert "store-0.npz is damaged (it is not there)" in capsys.readouterr().err
     if kind == "images":
         command(kind, folder, run)
-        then, now = (io.read_arrays(x / "pictures-0.npz") for x in (folder / "whole", run))
+        then, now = (io.read_arrays(x / "store-0.npz") for x in (folder / "whole", run))
         jax.tree.map(np.testing.assert_array_equal, now, then)
 
 
@@ -183,7 +183,7 @@ def test_features_that_an_undone_update_has_left_behind_are_made_again(made, tmp
         update.main([f"--workdir={run}", "--undo", "--report=no"])
     finally:
         (folder / "photos" / "new90.png").unlink()
-    (run / "features.npy").unlink()
+    (run / "store-0.npz").unlink()
     command(kind, folder, run)
     then, now = (records.read(x).all_features for x in (folder / "whole", run))
     np.testing.assert_array_equal(now, then)
@@ -194,7 +194,7 @@ def test_features_of_an_array_are_not_made_of_another_one(tmp_path, capsys):
     run = tmp_path / "run"
     command("images", tmp_path, run, "photos.npy")
     whole = records.read(run).all_features.copy()
-    (run / "features.npy").unlink()
+    (run / "store-0.npz").unlink()
     before = digests(run)
     np.save(tmp_path / "photos.npy", toy.photos(N_NEW, seed=1)[0])
     with pytest.raises(SystemExit):

@@ -172,7 +172,7 @@ def test_embed_writes_what_a_run_embeds(photos, tmp_path):
     assert write_features(photos, tmp_path / "x.npz") == ((40, 1280), [])
     stored = np.load(tmp_path / "x.npz")
     pipeline.run_pipeline(photos, tmp_path / "run", "photos")
-    expected = np.load(tmp_path / "run" / "features.npy")
+    expected = np.load(tmp_path / "run" / "store-0.npz")["features"]
     np.testing.assert_allclose(stored["features"], expected, rtol=1e-3, atol=1e-4)
     np.testing.assert_array_equal(stored["labels"], toy.images(40, channels=3)[1])
     assert not (tmp_path / "x.npz.parts").exists()
@@ -233,7 +233,7 @@ def test_a_run_goes_on_with_the_parts_of_its_embedding(photos, tmp_path, monkeyp
     """After Ctrl-C in the second batch, and a kill in the third: no image twice."""
     pipeline.run_pipeline(photos, tmp_path / "whole", "photos")
     workdir = tmp_path / "run"
-    folder = workdir / "features.npy.parts"
+    folder = workdir / "store.parts"
     for number, error in enumerate((KeyboardInterrupt, ZeroDivisionError), start=1):
         with monkeypatch.context() as patch:
             patch.setattr(embed, "SECONDS", 20.0 if error is KeyboardInterrupt else -1.0)
@@ -246,5 +246,5 @@ def test_a_run_goes_on_with_the_parts_of_its_embedding(photos, tmp_path, monkeyp
     pipeline.run_pipeline(photos, workdir, "photos")
     assert rest.counts == [8]
     assert not folder.exists()
-    features = [np.load(tmp_path / name / "features.npy") for name in ("run", "whole")]
+    features = [np.load(tmp_path / name / "store-0.npz")["features"] for name in ("run", "whole")]
     np.testing.assert_array_equal(*features)

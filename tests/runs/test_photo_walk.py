@@ -197,7 +197,7 @@ class Walk:
 
     def check_pictures(self, run):
         """Features and thumbnails are those of the photo of their row."""
-        keys, pictures = self.keys(run), store.read_pictures(self.run)
+        keys, pictures = self.keys(run), store.read_pictures(self.run, len(run.store))
         shown = pictures.fetch(pictures.places(run.columns["row"])).mean(axis=(1, 2))
         assert np.abs(shown - np.stack([*map(self.colors.get, keys)])).max() < 6
         features = self.__dict__.setdefault("features", {})

@@ -79,8 +79,8 @@ def assert_same(one, other):
 
 
 def digests(run, *left_out):
-    """What is in each file; the features that an undone update has added stay."""
-    return heaps.digests(run, "features.npy", *left_out)
+    """What is in each file; the rows that an undone update has added to the store stay."""
+    return heaps.digests(run, f"store-{N}.npz", *left_out)
 
 
 def test_a_state_is_read_as_it_was_written(run, monkeypatch):
@@ -226,7 +226,7 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(run, monkeypatch):
     monkeypatch.setattr(path, "replace", lambda old, new: moved(old, new))
     updated(run, NEW, add=True, with_report=True)
     assert {"report.html", "assignments.csv", "results.json"} <= {*renamed}
-    assert renamed[:2] == ["features.npy", "run-2.npz"], "features before the state that has them"
+    assert renamed[:2] == [f"store-{N}.npz", "run-2.npz"], "rows before the state that has them"
 
 
 def test_a_first_run_that_is_killed_has_all_its_files_in_the_end(run, tmp_path):
@@ -671,13 +671,13 @@ def test_rows_may_all_be_wrong(run):
 
 
 def test_features_that_are_missing_or_damaged_are_told(run):
-    file = run / "features.npy"
+    file = run / "store-0.npz"
     content = bytearray(file.read_bytes())
-    content[-5] ^= 4
+    content[len(content) // 2] ^= 4
     file.write_bytes(content)
-    for reason in ("do not match their checksum", "cannot be read", "it is not there"):
+    for reason in ("cannot be read", "cannot be read", "it is not there"):
         for use in (records.read, states.correct, update.update_rows):
-            with pytest.raises(InputError, match=rf"features.npy is damaged \(.*{reason}\)"):
+            with pytest.raises(InputError, match=rf"store-0.npz is damaged \(.*{reason}\)"):
                 use(run)
         if file.exists() and file.stat().st_size:
             file.write_bytes(b"")
@@ -685,39 +685,28 @@ def test_features_that_are_missing_or_damaged_are_told(run):
             file.unlink(missing_ok=True)
 
 
-def test_damaged_rows_that_no_state_needs_are_no_error(tmp_path):
-    """An undone update of photos has left them."""
-    workdir, x = epath.Path(tmp_path), np.arange(6, dtype=np.float32).reshape(3, 2)
-    store.write(workdir, x, 0)
-    needed = store.size_and_checksum(workdir, 0)
-    store.write(workdir, x + 1, 3)
-    both = store.size_and_checksum(workdir, 0)
-    assert store.read(workdir, None, both).tolist() == [*x.tolist(), *(x + 1).tolist()]
-    content = (workdir / store.FEATURES).read_bytes()
-    (workdir / store.FEATURES).write_bytes(content[:-1] + b"?")
-    assert store.read(workdir, None, needed)[:3].tolist() == x.tolist()
-    assert store.size_and_checksum(workdir, 3) == needed
-    with pytest.raises(io.DamagedFile, match="its rows do not match"):
-        store.read(workdir, None, both)
-    store.write(workdir, x + 2, 3)
-    assert store.read(workdir, None, needed).tolist() == [*x.tolist(), *(x + 2).tolist()]
+def test_a_store_has_the_rows_that_were_written_last(tmp_path):
+    """Those of a killed or an undone update may be there, before and after them, and damaged."""
+    workdir, x = epath.Path(tmp_path), np.arange(24, dtype=np.float32).reshape(12, 2)
+    for first, last, values in ((0, 3, x), (3, 6, -x), (6, 8, -x), (3, 7, x), (7, 8, x)):
+        store.write(workdir, first, last - first, values[first:last])
+    store.path_of(workdir, 6).write_bytes(b"damaged")
+    for size in (3, 7, 8):
+        rows = store.read(workdir, None, size)
+        np.testing.assert_array_equal(rows, x[:size], strict=True)
+    store.path_of(workdir, 3).unlink()
+    with pytest.raises(io.DamagedFile, match=r"store-3.npz is damaged \(it is not there\)"):
+        store.read(workdir, None, 7)
+    assert store.read(workdir, None, 3).tolist() == x[:3].tolist()
 
 
-def test_a_first_run_takes_no_rows_of_a_killed_one(tmp_path):
-    store.write(epath.Path(tmp_path), np.ones((9, 3)), 0)
-    store.write(epath.Path(tmp_path), FIRST, 0)
-    stored = np.load(tmp_path / store.FEATURES)
-    assert np.array_equal(stored, FIRST)
-    assert stored.dtype == FIRST.dtype
-
-
-def test_features_that_are_linked_stay_where_they_are(tmp_path):
+def test_a_store_that_is_linked_stays_where_it_is(tmp_path):
     """Such as on a larger disk."""
-    (tmp_path / store.FEATURES).symlink_to(tmp_path / "elsewhere.npy")
-    for first in (0, len(FIRST)):
-        store.write(epath.Path(tmp_path), FIRST, first)
-    assert (tmp_path / store.FEATURES).is_symlink()
-    assert np.array_equal(np.load(tmp_path / "elsewhere.npy"), np.concatenate([FIRST, FIRST]))
+    (tmp_path / "store-0.npz").symlink_to(tmp_path / "elsewhere.npz")
+    for values in (FIRST, -FIRST):
+        store.write(epath.Path(tmp_path), 0, len(FIRST), values)
+    assert (tmp_path / "store-0.npz").is_symlink()
+    assert np.array_equal(np.load(tmp_path / "elsewhere.npz")["features"], -FIRST)
 
 
 def test_no_table_is_read_back(first, tmp_path, monkeypatch):

@@ -100,7 +100,7 @@ def test_what_is_no_workdir(tmp_path):
 def test_of_a_damaged_state_it_is_said_what_to_do(tmp_path):
     folder = _write(tmp_path / "run")
     (folder / "run-1.npz").write_bytes(b"damaged")
-    with pytest.raises(InputError, match=r"run-1.npz is damaged .*, or remove it and run the com"):
+    with pytest.raises(InputError, match=r"run-1.npz is damaged .*, or run the command of the run"):
         workdirs.stored_config(folder)
     (folder / "run-2.npz").write_bytes(b"damaged")
     with pytest.raises(InputError, match=r"run-2.npz is damaged .* --undo`$"):
