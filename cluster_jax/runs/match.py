@@ -214,15 +214,10 @@ def check_leaving(run: Run, gone: int, changed: int, confirmed: bool, do: str) -
     """
     if 2 * (gone + changed) <= len(run.columns) or confirmed:
         return
-    rows = f"of the {counted(len(run.columns), run.words[0])} of {run.workdir}"
-    yes = "by --yes (in Python confirmed=True)"
-    if not changed:
-        raise InputError(
-            f"{gone:,} {rows} are gone or have changed: {do}, or confirm that they leave, with "
-            f"what was decided about them, {yes}"
-        )
-    left = f", and {gone:,} {'is' if gone == 1 else 'are'} gone" if gone else ""
+    noun = run.words[0]
+    also = f" and {changed:,} have another vector under their id" if changed else ""
     raise InputError(
-        f"{changed:,} {rows} have another vector under the same id{left}: {do}, or confirm {yes} "
-        "that they have changed; what was decided about rows that are there stays"
+        f"{gone:,} of the {counted(len(run.columns), noun)} of {run.workdir} would leave{also}: "
+        f"{do}, or confirm that by --yes (in Python confirmed=True); what was decided stays with "
+        f"the {noun}s that stay"
     )

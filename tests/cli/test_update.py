@@ -400,7 +400,8 @@ def test_folders_that_are_away_or_have_moved(place, capsys, refused, monkeypatch
     for file in [*more.iterdir(), *(place / "pictures").iterdir()][2:]:
         file.unlink()
     (place / "pictures/x.png").write_bytes((more / min(os.listdir(more))).read_bytes())
-    assert "of the 51 photos of" in refused(update.main, f"--workdir={run}", "--report=no")
+    said = refused(update.main, f"--workdir={run}", "--report=no")
+    assert re.search(r"\d+ of the 51 photos of \S+ would leave: name the folder in which", said)
     update.main([f"--workdir={run}", "--yes", "--report=no"])
     assert len(toy.table(run)) == 3
 

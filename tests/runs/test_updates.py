@@ -62,7 +62,7 @@ def test_the_file_is_the_truth(run, capsys, refused):
     before = digests(run)
     np.save(run.parent / "now.npy", FIRST[:20])
     said = refused(update.main, f"--workdir={run}", f"--features={run.parent}/now.npy")
-    assert "are gone or have changed: give the file" in said
+    assert f"103 of the 113 rows of {run} would leave: give the file" in said
     assert digests(run) == before
     updated(run, FIRST[:20], "--yes")
     assert len(ids(run)) == 20
@@ -276,8 +276,8 @@ def test_ids_that_are_numbers_have_one_form(tmp_path, monkeypatch, capsys, refus
     # Vectors of another network: all rows are others, and that is asked about.
     write("third.parquet", list(range(70)), x[:70] + 1)
     said = refused(update.main, "--workdir=out", "--features=third.parquet")
-    assert "70 of the 71 rows of out have another vector under the same id, and 1 is gone" in said
-    assert "what was decided about rows that are there stays" in said
+    assert "1 of the 71 rows of out would leave and 70 have another vector under their id: " in said
+    assert "by --yes (in Python confirmed=True); what was decided stays with the rows that" in said
 
 
 def test_rows_of_zeros_are_in_no_cluster(tmp_path, monkeypatch, capsys):
@@ -342,7 +342,7 @@ def test_rows_that_return_are_not_among_those_that_change(tmp_path, monkeypatch,
     update.main([*flags, "--yes"])
     write(range(40), x + 0.01)
     said = refused(update.main, *flags)
-    assert "4 of the 4 rows of out have another vector" in said
+    assert "0 of the 4 rows of out would leave and 4 have another vector" in said
 
 
 @pytest.mark.parametrize("name", ["run/assignments.csv", "run/run-1.npz", "rows.npy"])
