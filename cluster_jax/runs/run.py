@@ -521,11 +521,7 @@ def read(workdir: epath.PathLike, number: int | None = None) -> Run:
             file is damaged (`DamagedFile`).
     """
     path = workdirs.of_run(workdir)
-    numbers = workdirs.states(path)
-    if not numbers:
-        raise InputError(
-            f"the run in {path} is not finished; run its command again with --workdir={path}"
-        )
+    numbers = workdirs.states_of_run(path)
     number = numbers[-1] if number is None else number
     with workdirs.damage_of(path, number):
         return _read(path, number)

@@ -34,33 +34,29 @@ def undo(workdir: epath.PathLike, *, with_report: bool = True) -> Ended:
         state".
 
     Raises:
-        InputError: the run has no earlier state, it cannot be read, or another process uses the
-            workdir; nothing was changed.
+        InputError: the run is not finished or has no earlier state, this cannot be read, or another
+            process uses the workdir; nothing was changed.
     """
     workdir = workdirs.of_run(checks.local(workdir))
     with workdirs.locked(workdir):
-        numbers = workdirs.states(workdir)
+        numbers = workdirs.states_of_run(workdir)
         if len(numbers) < 2 or numbers[-2] != numbers[-1] - 1:
             raise InputError(
                 f"{workdir} must have an update or corrections to take back; got none (the last "
                 f"{records.KEPT} states are kept)"
             )
         before = records.read(workdir, numbers[-2])
-        what, said = "damaged state", "the damaged state"
+        what = "damaged state"
         with contextlib.suppress(InputError):
-            last = records.read(workdir)
-            what = {"first": "clustering"}.get(last.made_by, last.made_by)
-            said = f"the last {what}"
-            if what == "update":
-                said = f"update {last.updates}"
-            elif what == "corrections":
-                said = f"the last corrections ({corrections.summary(before, last)})"
+            made_by = records.read(workdir).made_by
+            what = {"first": "clustering"}.get(made_by, made_by)
         text = page.render(before) if with_report else None
         if what != "corrections":  # The table of the update before may be unknown.
             (workdir / workdirs.CHANGES).unlink(missing_ok=True)
         page.write_outputs(before, text)
         # Last, so that after a kill the same command does not go back twice.
         (workdir / f"run-{numbers[-1]}.npz").unlink()
+    said = f"update {before.updates + 1}" if what == "update" else f"the last {what}"
     said = f"Took {said} of {workdir} back: its clusters are as they were before."
     return said, {"workdir": str(workdir), "undone": what}
 

@@ -174,6 +174,22 @@ def of_run(path: epath.PathLike) -> epath.Path:
     return workdir
 
 
+def states_of_run(workdir: epath.Path) -> list[int]:
+    """Returns the numbers of the states of a run, ascending, at least one.
+
+    Args:
+        workdir: folder of the run, see `of_run`.
+
+    Raises:
+        InputError: the run is not finished.
+    """
+    if not (numbers := states(workdir)):
+        raise InputError(
+            f"the run in {workdir} is not finished; run its command again with --workdir={workdir}"
+        )
+    return numbers
+
+
 def agree(done: bool, workdir: epath.Path) -> bool:
     """Returns `done` after checking that it is the same in all processes.
 

@@ -500,7 +500,7 @@ def test_undo_goes_back_state_by_state(run):
     corrected(run, names={"1": "cats"}, with_report=True)
     stages.append(digests(run))
     updated(run, FIRST, with_report=True)
-    of = {"update": "update 2", "corrections": "the last corrections (1 named)"}
+    of = {"update": "update 2", "corrections": "the last corrections"}
     for what in ("update", "corrections", "update"):
         said, told = states.undo(run)
         assert (told["undone"], said.startswith(f"Took {of[what]} of ")) == (what, True)
@@ -508,6 +508,12 @@ def test_undo_goes_back_state_by_state(run):
         assert digests(run) == stages.pop()
     with pytest.raises(InputError, match="must have an update or corrections to take back"):
         states.undo(run)
+
+
+def test_a_run_that_is_not_finished_has_nothing_to_undo(tmp_path):
+    io.write_json(tmp_path / "config.json", {})
+    with pytest.raises(InputError, match="is not finished; run its command again with --workdir="):
+        states.undo(tmp_path)
 
 
 def test_the_last_eight_states_are_kept(run):
