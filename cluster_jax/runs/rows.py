@@ -1,5 +1,6 @@
 """A run of embeddings: rows of features of the user's own are clustered. Nothing is embedded."""
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -49,7 +50,7 @@ def cluster(
 
     If the folder has the finished run of the same features and options, it is returned; all outputs
     are written again if `results.json` is missing or is that of another state. Several processes
-    all return the run, but only the first one writes files.
+    all return the run, but only the first one locks the folder and writes files.
 
     Args:
         features: the features of all rows, and their ids. Of features that are read in blocks, a
@@ -64,9 +65,9 @@ def cluster(
 
     Raises:
         InputError: the features, the labels or an option cannot be used; the folder cannot be
-            written, is damaged, or has the run of other rows or options; or there are several
-            processes, and they do not share the folder, or the method is not k-means without a
-            reduction. No file of the run has been written then.
+            written, is damaged, used by another process, or has the run of other rows or options;
+            or there are several processes, and they do not share the folder, or the method is not
+            k-means without a reduction. No file of the run has been written then.
     """
     x, shown, options = _prepared(features, options, seed)
     config = {
@@ -80,27 +81,40 @@ def cluster(
         stem = pathlib.Path(str(files["features"])).stem or "features"
         workdir = claims.default_path("clusters", stem, config)
     workdir = epath.Path(checks.local(workdir)).expanduser()
-    with checks.named({"data.labels": "the SHA-256 of --labels"}):
-        finished = claims.claim(workdir, config)
-    io.check_writable(workdir)
-    if workdirs.agree(finished is not None, workdir) and finished is not None:
-        devices.say(f"{workdir} is finished; choose another folder to run it again")
-        return page.ensured(records.read(workdir), with_report=with_report)
-    if devices.is_first():
-        workdirs.check_unused(workdir)
+    claims.check_folder(workdir)
+    # A finished run is returned, also one that cannot be written.
+    is_alone = devices.is_first() and not workdirs.states(workdir)
+    with workdirs.locked(workdir) if is_alone else contextlib.nullcontext():
+        with checks.named({"data.labels": "the SHA-256 of --labels"}):
+            finished = claims.claim(workdir, config)
+        if workdirs.agree(finished is not None, workdir):
+            devices.say(f"{workdir} is finished; choose another folder to run it again")
+            return page.ensured(records.read(workdir), with_report=with_report)
+        before = Run("rows", workdir, io.plain(config), {})
+        after = dataclasses.replace(
+            with_rows(before, len(features.values)),
+            source=_source(files, features),
+            store=rows_of(x, options) if shown is None else None,
+            names=None if features.names is None else tuple(features.names),
+            facts=digests(x) if shown is None else None,
+            truth=None if labels is None else labels.codes,
+            label_names=None if labels is None else tuple(labels.names),
+            shown=shown,
+        )
+        return _first(before, after, features.values, with_report=with_report)
+
+
+def _first(before: Run, after: Run, values: Rows, *, with_report: bool) -> Run:
+    """Returns the first state of a run, which the first process writes into the locked workdir.
+
+    Args:
+        before: the empty run.
+        after: the same run with all rows, which have no cluster yet.
+        values: these rows `[n, d]`.
+        with_report: whether to write the page.
+    """
     started = time.perf_counter()
-    before = Run("rows", workdir, io.plain(config), {})
-    after = dataclasses.replace(
-        with_rows(before, len(features.values)),
-        source=_source(files, features),
-        store=rows_of(x, options) if shown is None else None,
-        names=None if features.names is None else tuple(features.names),
-        facts=digests(x) if shown is None else None,
-        truth=None if labels is None else labels.codes,
-        label_names=None if labels is None else tuple(labels.names),
-        shown=shown,
-    )
-    run = clustered(before, Now(after, np.arange(0)), features.values, "kept", devices.say)
+    run = clustered(before, Now(after, np.arange(0)), values, "kept", devices.say)
     seconds = {"seconds": {"cluster": time.perf_counter() - started}}
     run = dataclasses.replace(run, results={**run.results, **seconds})
     if not devices.is_first():
@@ -108,7 +122,11 @@ def cluster(
     if with_report:
         run = finish.with_map(run)
     devices.say("writing ...")
-    return _written(before, run, config, with_report=with_report)
+    # First: it tells of which run the other files are, if this process is killed.
+    io.write_json(run.workdir / workdirs.CONFIG, run.config)
+    if run.store is not None:
+        stores.write(run.workdir, 0, len(run.store), run.store)
+    return page.publish_next(before, run, with_report=with_report)
 
 
 def clustered(
@@ -133,21 +151,6 @@ def clustered(
     results = {**run.results, "metrics": {}, "provenance": _provenance(run, values)}
     described = values[run.rows] if run.store is None else None
     return measured.measured(dataclasses.replace(run, results=results), described)
-
-
-def _written(before: Run, run: Run, config: Mapping[str, Any], *, with_report: bool) -> Run:
-    """Returns a first state, after writing it and its outputs in the locked workdir.
-
-    If another process has been faster, it is that of its run of the same config.
-    """
-    workdir = run.workdir
-    with workdirs.locked(workdir):
-        if claims.claim(workdir, config) is not None:
-            return records.read(workdir)
-        io.write_json(workdir / workdirs.CONFIG, run.config)
-        if run.store is not None:
-            stores.write(workdir, 0, len(run.store), run.store)
-        return page.publish_next(before, run, with_report=with_report)
 
 
 def _prepared(

@@ -323,12 +323,15 @@ def test_bad_input(files, not_clustered, given, message):
     assert message in not_clustered(given)
 
 
-def test_late_trouble_is_one_sentence_too(files, not_clustered, monkeypatch):
+def test_late_trouble_is_one_sentence_too(files, refused, monkeypatch):
+    """The folder has its lock by then, and nothing else: the same command may be given again."""
+
     def full(*arguments, **options):
         raise OSError("no space left on device")
 
     monkeypatch.setattr(clusters, "find", full)
-    assert "no space left" in not_clustered("x", code=1)
+    assert "no space left" in refused(cluster.main, *_flags("x --workdir=w"), code=1)
+    assert os.listdir("w") == ["lock"]
 
 
 def test_names_and_labels_belong_to_what_is_finished(files):

@@ -2,12 +2,12 @@
 
 import dataclasses
 import json
+import os
 import sys
 import types
 
 import numpy as np
 import pytest
-from etils import epath
 from PIL import Image
 
 from cluster_jax.cli import cluster, images, update
@@ -368,24 +368,27 @@ def test_a_cluster_that_a_person_has_divided_stays_divided(run):
 
 
 def test_two_processes_cluster_one_folder(run, monkeypatch, capsys):
-    """The second one is refused, or gives the results of the first one if that has been faster."""
+    """The second one is refused before it clusters, and the first one ends as if it were alone."""
     np.save(run.parent / "x.npy", rows(9, 9))
     new = run.parent / "new"
     flags = [f"--features={run.parent}/x.npy", f"--workdir={new}", "--report=no"]
-    with workdirs.locked(epath.Path(new)), pytest.raises(SystemExit):
-        cluster.main(flags)
-    assert "is used by another run, process" in capsys.readouterr().err
-    assert [path.name for path in new.iterdir()] == ["lock"]
+    said = []
 
-    def faster(*arguments, **options):
-        monkeypatch.undo()
-        cluster.main(flags)
-        faster.files = digests(new)
-        return next_state.next_state(*arguments, **options)
+    def second(*arguments, **options):
+        with pytest.raises(SystemExit):
+            cluster.main(flags)
+        said.append(capsys.readouterr().err)
+        assert [path.name for path in new.iterdir()] == ["lock"]
+        return next_state.find(*arguments, **options)
 
-    monkeypatch.setattr("cluster_jax.runs.rows.next_state", faster)
+    monkeypatch.setattr("cluster_jax.runs.rows.find", second)
     cluster.main(flags)
-    assert digests(new) == faster.files
+    assert len(said) == 1, "the second one has clustered nothing"
+    assert f"{new} is used by another run, process {os.getpid()} on " in said[0]
+    assert records.read(new).number == 1
+    files = digests(new)
+    cluster.main(flags)
+    assert digests(new) == files, "it is finished"
 
 
 def test_scores_of_novel_classes_are_those_of_now():
