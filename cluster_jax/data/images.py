@@ -6,6 +6,7 @@ import functools
 import hashlib
 import itertools
 import math
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -283,6 +284,8 @@ class ItemReader:
         self._where = where
         self._channels = channels
         self.reasons: dict[int, str] = {}
+        self._told: set[int] = set()
+        self._lock = threading.Lock()
         self._is_read = np.zeros(self.size, bool)
         self._facts = np.zeros(self.size, FACTS)
         known = np.zeros(0, FACTS) if known is None else known
@@ -400,9 +403,17 @@ class ItemReader:
                 image = self.attempt(j)
                 if image is not None:
                     return image
-                logger.warning("%s cannot be read (%s)", self.names[j], self.reasons[j])
+                self._warn(j)
                 self.check()
         raise AssertionError("`check` raises if no image is readable")
+
+    def _warn(self, i: int) -> None:
+        """Warns of the unreadable image i, once, though several threads may have met it at once."""
+        with self._lock:
+            is_told = i in self._told
+            self._told.add(i)
+        if not is_told:
+            logger.warning("%s cannot be read (%s)", self.names[i], self.reasons[i])
 
     def unreadable(self, indices: np.ndarray) -> list[str | None]:
         """Returns why each image of `indices` int `[b]` cannot be read, None for readable ones.

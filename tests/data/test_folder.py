@@ -1,8 +1,10 @@
 """Folders of images: layouts, files that cannot be read, resident and streamed."""
 
+import contextlib
 import dataclasses
 import os
 import socket
+import threading
 import unicodedata
 import warnings
 import zipfile
@@ -107,6 +109,24 @@ def test_the_next_image_stands_in_for_an_unreadable_file(tmp_path, write, caplog
     left = images.without(streamed, np.array([reason is not None for reason in reasons]))
     assert left.sources == ("0.png", "3.png")
     assert [name for name, _ in left.skipped] == ["1.png", "2.png", "4.png"]
+
+
+def test_a_file_that_threads_read_at_once_is_told_once(tmp_path, write, caplog, monkeypatch):
+    """As the last photo of an update, with whose copies a batch is filled up."""
+    write("1.png")
+    (tmp_path / "2.png").write_text("no image")
+    streamed = load(tmp_path, cache_mb=0.0, max_corrupt_fraction=0.5)
+    opened, together = decode.opened, threading.Barrier(4, timeout=5)
+
+    def slow(*arguments):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            together.wait()
+        return opened(*arguments)
+
+    monkeypatch.setattr(decode, "opened", slow)
+    assert len(streamed.fetch(np.full(4, 1))) == 4
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["2.png cannot be read (not an image)"]
 
 
 def test_what_opens_and_cannot_be_decoded_is_unreadable(tmp_path, write):
