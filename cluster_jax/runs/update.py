@@ -262,7 +262,8 @@ def _unchanged(before: Run, run: Run, *, with_report: bool) -> Ended:
     is_of_now &= np.array_equal(run.facts, before.facts)
     is_of_now &= run.names == before.names
     if not is_of_now:
-        page.publish(run, with_report=(run.workdir / workdirs.REPORT).exists())
+        has_page = (run.workdir / workdirs.REPORT).exists()
+        page.publish(run, with_report=with_report or has_page)
     else:  # A kill may have come between the state and its outputs.
         page.repaired(run, with_report=with_report)
     has = f"{run.workdir} has all {counted(len(run.columns), run.words[0])} already"

@@ -79,6 +79,19 @@ def test_the_same_rows_again_change_nothing_and_it_says_so(run, capsys):
     assert digests(run) == before
 
 
+@pytest.mark.parametrize("features", [FIRST, FIRST[::-1]], ids=["same order", "another order"])
+def test_an_update_without_a_change_writes_what_is_missing(run, features):
+    """Also where it stores the state anew, because the rows have another order."""
+    for name in ("report.html", "assignments.csv"):
+        (run / name).unlink()
+    updated(run, features)
+    assert records.read(run).number == 1
+    assert len(toy.table(run)) == len(FIRST)
+    assert "<html" in (run / "report.html").read_text()
+    updated(run, features[::-1], "--report=no")
+    assert (run / "report.html").exists(), "nothing has changed, so that it stays"
+
+
 def test_a_refit_keeps_the_ids(run, capsys):
     updated(run, rows(4, 4, 4, 4, 9, seed=1), "--add")
     before = ids(run)
