@@ -188,7 +188,7 @@ def _numbered(
     decided = after.columns["decided"]
     if not n_old:
         return _first(after, found)
-    labels, follows = _with_copies(after, rows, n_old)
+    labels, follows = _with_copies(after, n_old)
     known = stable_ids.State(
         labels[rows],
         after.columns["since"][rows],
@@ -238,7 +238,22 @@ def _other(
     return state._replace(ids=np.where(stays[rows], labels[rows], ids))
 
 
-def _with_copies(after: Run, rows: NDArray, n_old: int) -> tuple[NDArray, NDArray]:
+def of_copies(run: Run) -> NDArray:
+    """Returns where new copies of each row belong, as a person has decided, int64 `[n]`.
+
+    It is the cluster of the rows, among the row and its known copies, about which a person has
+    decided, -1 for none, and `stable_ids.NEW` if there is no such row, or if they are parted.
+    """
+    decided = run.columns["decided"]
+    groups = np.arange(len(decided)) if run.originals is None else run.originals
+    low = np.full(len(decided), np.iinfo(np.int64).max)
+    high = np.full(len(decided), stable_ids.NEW)
+    np.minimum.at(low, groups[decided], run.labels[decided])
+    np.maximum.at(high, groups[decided], run.labels[decided])
+    return np.where(low == high, high, stable_ids.NEW)[groups]
+
+
+def _with_copies(after: Run, n_old: int) -> tuple[NDArray, NDArray]:
     """Returns the clusters of all rows before the fit, and which of them follow a decided copy.
 
     A new copy of a row that a person has decided gets the cluster of that row, or none, as in
@@ -246,7 +261,6 @@ def _with_copies(after: Run, rows: NDArray, n_old: int) -> tuple[NDArray, NDArra
 
     Args:
         after: see `Now`.
-        rows: int `[m]`, ascending, the rows that were clustered.
         n_old: number of rows of `after` that are old; new ones have the cluster `stable_ids.NEW`.
 
     Returns:
@@ -254,19 +268,10 @@ def _with_copies(after: Run, rows: NDArray, n_old: int) -> tuple[NDArray, NDArra
     """
     labels = after.labels.copy()
     labels[n_old:] = stable_ids.NEW
-    follows = np.zeros(len(labels), bool)
-    originals = after.originals
-    if originals is None:
-        return labels, follows
-    decided = after.columns["decided"]
-    for original in np.unique(originals[decided[rows]]).tolist():
-        copies = rows[originals == original]
-        wanted = np.unique(labels[copies[decided[copies]]])
-        if len(wanted) == 1:  # Else a person has parted the copies.
-            copies = copies[~decided[copies]]
-            copies = copies[(labels[copies] == stable_ids.NEW) | (labels[copies] == wanted)]
-            labels[copies], follows[copies] = wanted, True
-    return labels, follows
+    wanted = of_copies(after)
+    follows = (wanted != stable_ids.NEW) & ~after.columns["decided"]
+    follows &= (labels == stable_ids.NEW) | (labels == wanted)
+    return np.where(follows, wanted, labels), follows
 
 
 def _returned(ids: NDArray, before: NDArray, earlier: NDArray, next_label: int) -> NDArray:

@@ -5,12 +5,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cluster_jax.clustering import stable_ids
 from cluster_jax.clustering import tree as trees
 from cluster_jax.clustering.base import NO_CLUSTER, Assignment
 from cluster_jax.clustering.placing import ByTree, Placing
 from cluster_jax.core import checks, knn
 from cluster_jax.core.checks import InputError
 from cluster_jax.report import duplicates
+from cluster_jax.runs.next_state import of_copies
 from cluster_jax.runs.run import Run
 
 
@@ -62,24 +64,24 @@ def _as_decided(run: Run, x: NDArray, placed: Assignment) -> Assignment:
     """Returns an assignment in which copies of images that a person has decided follow these.
 
     An image that a person has moved lies among images of another cluster, which would outvote
-    it. For what a copy is see `duplicates.near_threshold`. Embeddings have no copies.
+    it. For what a copy is see `duplicates.near_threshold`. It follows as a new one does in an
+    update, see `next_state.of_copies`. Embeddings have no copies.
 
     Args:
         run: the run.
         x: the new rows, float `[l, d]`.
         placed: the assignment of these rows by the placer.
     """
-    decided = run.columns["decided"]
-    if not decided.any() or not run.is_of_images:
+    if not run.columns["decided"].any() or not run.is_of_images:
         return placed
     near = knn.nearest(x, run.all_features, 1, metric="cosine")
-    nearest = near.indices[:, 0]
-    if not decided[nearest].any():
+    wanted = of_copies(run)[near.indices[:, 0]]
+    if (wanted == stable_ids.NEW).all():
         return placed
     distinct = run.placer.sample if isinstance(run.placer, ByTree) else slice(None)
     threshold = duplicates.near_threshold(run.all_features[distinct])
-    is_copy = decided[nearest] & (1 - near.distances[:, 0] >= threshold)
-    placed = placed._replace(labels=np.where(is_copy, run.labels[nearest], placed.labels))
+    is_copy = (wanted != stable_ids.NEW) & (1 - near.distances[:, 0] >= threshold)
+    placed = placed._replace(labels=np.where(is_copy, wanted, placed.labels))
     if (sure := placed.membership) is None:
         return placed
     return placed._replace(

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import sys
 import types
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cluster_jax.cli import cluster, images, update
+from cluster_jax.cli import cluster, images, predict, update
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.tables import Table
 from cluster_jax.runs import measured, next_state, place, states
@@ -432,25 +433,39 @@ def test_copies_count_once_in_each_fit(tmp_path):
 @pytest.mark.usefixtures("one_device", "shallow_lite")
 @pytest.mark.filterwarnings("ignore:n_jobs value:UserWarning")
 def test_a_copy_goes_where_a_person_has_put_its_photo(tmp_path):
-    """One photo is in no group, and another one has been moved: smaller copies of both come."""
-    photos, run = tmp_path / "photos", tmp_path / "run"
+    """One photo is in no group, and a small copy of another one has been moved, and not that one.
+
+    Copies of both come, of which one is more like the photo that has stayed.
+    """
+    photos, run, new = tmp_path / "photos", tmp_path / "run", tmp_path / "new"
+    wrong, moved, stays = 5, 40, 9
     pixels = toy.images(40, channels=3)[0].repeat(6, axis=1).repeat(6, axis=2)
     toy.save(photos, pixels)
+    new.mkdir()
+
+    def shrink(row, side, file):
+        Image.fromarray(pixels[row]).resize((side, side), Image.Resampling.LANCZOS).save(file)
+
+    shrink(stays, 40, photos / "small.png")
     quick = ("data.image_size=32", "eval.batch_size=2", "eval.reduce=pca", "eval.n_clusters=3")
     flags = [f"--workdir={run}", *(f"--config.{key}" for key in quick), "--report=no", "--quiet"]
     images.main([str(photos), *flags])
     first = records.read(run)
-    wrong, moved = 5, 9
     other = int((first.labels[moved] + 1) % 3)
     corrected(run, wrong=[wrong], labels={str(moved): other})
-    for row in (wrong, moved):
-        small = Image.fromarray(pixels[row]).resize((40, 40), Image.Resampling.LANCZOS)
-        small.save(photos / f"small-{row}.png")
+    shrink(wrong, 40, new / "a.png")
+    shrink(stays, 46, new / "b.png")
+    predict.main([f"--workdir={run}", f"--images={new}", f"--out={tmp_path}/new.csv", "--quiet"])
+    placed = {row["image"]: int(row["cluster"]) for row in toy.table(tmp_path, "new.csv")}
+    assert placed == {"a.png": -1, "b.png": other}
+    for file in new.iterdir():
+        shutil.copy(file, photos)
     for flag in ("--quiet", "--refit"):
         update.main([f"--workdir={run}", flag, "--report=no", "--quiet"])
         after = records.read(run)
         where = dict(zip(after.names, after.labels.tolist(), strict=True))
-        assert (where[f"small-{wrong}.png"], where[f"small-{moved}.png"]) == (-1, other)
+        assert {name: where[name] for name in placed} == placed
+        assert where[first.names[stays]] == first.labels[stays]
         assert after.columns["decided"].sum() == 2, "a person has said nothing about the copies"
 
 
