@@ -6,7 +6,7 @@ found.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from cluster_jax.clustering import placing, stable_ids, tree_fit
 from cluster_jax.clustering import tree as trees
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.placing import ByCenters, ByTree, ByVotes, Placing, Voters
+from cluster_jax.clustering.stable_ids import Event
 from cluster_jax.clustering.tree_fit import TreeFit
 from cluster_jax.core import arrays
 from cluster_jax.core.arrays import Rows
@@ -134,7 +135,7 @@ def next_state(before: Run, now: Now, x: Rows, numbers: Numbers, clustering: Clu
         whole=whole,
         next_label=state.next_id,
         updates=state.updates,
-        events=stable_ids.events(stayed, columns["label"], born, had=had) if len(had) else (),
+        events=_events(before, stayed, columns["label"], born),
         fit={**clustering.metrics, "is_shown": _are_same(found, state.ids)},
         tree=None if clustering.tree is None else clustering.tree.linkage,
         points=points.astype(np.float32) if points.size else None,
@@ -145,6 +146,29 @@ def next_state(before: Run, now: Now, x: Rows, numbers: Numbers, clustering: Clu
     if trees.are_same_clusters(had, both, after.labels):
         after = dataclasses.replace(after, linkage=before.linkage)
     return after
+
+
+def _events(
+    before: Run, stayed: NDArray, labels: NDArray, born: Collection[int]
+) -> tuple[Event, ...]:
+    """Returns the events of the clusters since the state before; of an empty one there are none.
+
+    A cluster that has its earlier number back is told to be back, also if its rows were all there.
+
+    Args:
+        before: the state before.
+        stayed: int `[l]`, the clusters before of its rows that are still there.
+        labels: int `[n]`, the present clusters, of these rows first.
+        born: see `stable_ids.events`.
+    """
+    had = before.labels
+    if not len(had):
+        return ()
+    told = stable_ids.events(stayed, labels, born, had=had)
+    known = {NO_CLUSTER, *had.tolist(), *(event.id for event in told)}
+    back = [cluster for cluster in set(labels.tolist()) - known if cluster < before.next_label]
+    returned = [Event(stable_ids.RETURNED, i, int((labels == i).sum())) for i in back]
+    return tuple(sorted([*told, *returned], key=lambda event: event.id))
 
 
 def placer_of(clustering: Clustering, ids: NDArray, x: NDArray, run: Run) -> Placing | None:

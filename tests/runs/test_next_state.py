@@ -258,6 +258,22 @@ def test_halves_of_a_cluster_get_their_own_numbers_back(tmp_path):
         assert all(event.rows for event in back.events), "each cluster that is told of is there"
 
 
+def test_a_cluster_that_gets_its_number_back_is_told_to_be_back(tmp_path):
+    """No row has come: the parts of a cluster that were clusters for a while are one again."""
+    np.save(tmp_path / "x.npy", rows(30, 30, 30, 30))
+    run = tmp_path / "run"
+    cluster.main(
+        [f"--features={tmp_path}/x.npy", f"--workdir={run}", "--n-clusters=2", "--report=no"]
+    )
+    parted = int(np.bincount(records.read(run).labels).argmax())
+    corrected(run, {str(parted): "cats"})
+    said, _ = updates.with_number(run, 4, with_report=False)
+    assert "is back" not in said
+    said, told = updates.with_number(run, 2, with_report=False)
+    assert f"\n  cluster {parted} (cats) is back (90 rows)\n" in said
+    assert [event["id"] for event in told["events"] if event["kind"] == "returned"] == [parted]
+
+
 def test_a_fine_cut_after_all_rows_were_marked_as_wrong(run):
     """It ignores corrections, also those of before the last update."""
     corrected(run, wrong=list(range(62)))
