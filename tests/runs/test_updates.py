@@ -1,5 +1,6 @@
 """`cluster-jax update` of embeddings: rows that come, leave and change, ids, bad input."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -9,8 +10,9 @@ from etils import epath
 from pyarrow import parquet
 
 from cluster_jax.cli import cluster, predict, report, update
+from cluster_jax.clustering.stable_ids import Event
 from cluster_jax.core.checks import InputError
-from cluster_jax.runs import page
+from cluster_jax.runs import changes, page
 from cluster_jax.runs import run as records
 from cluster_jax.runs import update as updates
 from cluster_jax.runs import workdir as workdirs
@@ -98,6 +100,15 @@ def test_a_refit_keeps_the_ids(run, capsys):
     update.main([f"--workdir={run}", "--refit"])
     assert ids(run) == before
     assert "All rows were clustered anew." in capsys.readouterr().out
+
+
+def test_of_many_events_the_command_tells_the_first_and_leads_to_the_table(run):
+    before = records.read(run)
+    events = tuple(Event("grew", cluster, 20 - cluster) for cluster in range(14))
+    said = changes.words(before, dataclasses.replace(before, events=events), refit=False)
+    lines = [line for line in said.splitlines() if "new rows" in line]
+    assert lines == [f"  cluster {i} has {20 - i} new rows" for i in range(12)]
+    assert said.endswith("\n  and 2 more; changes.csv has every row")
 
 
 def test_two_updates_at_once(run):
