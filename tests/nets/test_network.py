@@ -1,6 +1,7 @@
 """The pure functions of a network: shapes, dtypes, statistics, devices, gradients, bad input."""
 
 import functools
+import math
 import re
 from functools import partial
 
@@ -44,21 +45,29 @@ def build(**changes):
     return network_of({**SMALL, **changes})
 
 
+def numbers_of(keys):
+    """NumPy's random numbers of a fresh key: JAX would compile each shape that is drawn."""
+    return np.random.default_rng(np.asarray(jax.random.key_data(next(keys))))
+
+
 def start(keys, network, image=IMAGE):
-    """Parameters and statistics with every vector moved off its initial zeros and ones."""
-    params, stats = network.init(next(keys), image)
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(next(keys))))
+    """Parameters of the usual variance, statistics, and every vector off its zeros and ones."""
+    rng = numbers_of(keys)
 
-    def move(x):
-        return x if x.ndim > 1 else x + rng.uniform(0.1, 0.5, x.shape).astype(x.dtype)
+    def draw(path, x):
+        if x.ndim > 1:
+            return rng.normal(0, math.prod(x.shape[:-1]) ** -0.5, x.shape).astype(x.dtype)
+        is_around_one = path[-1].key in ("scale", "var")
+        return (is_around_one + rng.uniform(0.1, 0.5, x.shape)).astype(x.dtype)
 
-    return jax.tree.map(move, params), jax.tree.map(move, stats)
+    shapes = jax.eval_shape(network.init, jax.random.key(0), image)
+    return jax.tree.map_with_path(draw, shapes)
 
 
 def images_of(keys, n=8, side=8):
     """Images that differ in contrast and brightness, so that every group has its own statistics."""
-    scale = jnp.arange(1.0, n + 1)[:, None, None, None]
-    return jax.random.normal(next(keys), (n, side, side, 1)) * scale + scale
+    scale = np.arange(1, n + 1, dtype=np.float32)[:, None, None, None]
+    return numbers_of(keys).normal(scale, scale, (n, side, side, 1)).astype(np.float32)
 
 
 def double(tree):
