@@ -236,9 +236,8 @@ def test_no_key_is_used_twice(keys):
     images = jax.random.normal(next(keys), (2, 4))
     with jax.debug_key_reuse(True):
         run(next(keys), images, spring(3.0), iterations=3)
-    draws = [
-        base.standard_normal(image_keys(next(keys), 1), jnp.zeros((1, 5)), j) for j in range(4)
-    ]
+    rows = image_keys(next(keys), 1)
+    draws = [base.standard_normal(rows, jnp.zeros((1, 5)), j) for j in range(4)]
     assert len(np.unique(draws)) == 20
 
 
