@@ -19,10 +19,10 @@ A first run is an update of an empty run. Whoever changes `update` needs these t
 8. **Numbers** (`next_state`, `clustering.stable_ids`): which old cluster each of them is: "kept" in
    an update, "refit", or "other" for another number of clusters. No number is used twice. The
    columns "since" and "apart" say when a row came, and for how long it has been found elsewhere.
-9. **Decisions** (`corrections`, `carry`, `withdrawn`): what a person has named, moved or merged.
-   They are part of the state ("decided" of a row; `named`, `shaped` and `whole` of clusters, which
-   `Run.held` has together), and no fit changes them. `Run.state` is the digest by which a file says
-   of which page it is.
+9. **Decisions** (`corrections`, `carry`): what a person has named, moved or merged. They are part
+   of the state ("decided" of a row; `named`, `shaped` and `whole` of clusters, which `Run.held` has
+   together), and no fit changes them. `Run.state` is the digest by which a file says of which page
+   it is, and `carry` is the three-way merge of that page, the file and the present state.
 10. **Copies** (`report.duplicates`): of equal photos one counts, and a new one follows a decided
     one. `Run.copies` has those that are found, and "kept" which of them a person keeps.
 11. **Measured** (`measured`): distances, probabilities, outliers, tree, scores and verdict, which

@@ -1,11 +1,15 @@
-"""Corrections of the page of an older state, as corrections of the present one.
+"""Corrections of the page of an older state, in the present one: a three-way merge.
 
-Files of one page are all applied. A later file of the same browser replaces its earlier one, see
-`withdrawn`. One of another browser that contradicts it is refused.
+The base is the page with the last file of its browser that was applied, mine is the page with the
+file of now, and theirs is the present state. What is equal in base and mine stays as it is. What
+differs becomes as in mine where theirs is still as the base and no other file says the same. Else
+somebody has decided since: what the file says is refused if it contradicts that, and what it has
+only left out stays. There is a function for rows, picks of copies, names and sets of clusters.
+Merges of clusters also move rows that the page does not have.
 """
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,27 +19,37 @@ from numpy.typing import NDArray
 from cluster_jax.core.checks import InputError, short
 from cluster_jax.report import duplicates
 from cluster_jax.runs.changes import rows_now
-from cluster_jax.runs.corrections import LISTS, OBJECTS, Decisions, applied, parsed
+from cluster_jax.runs.corrections import LISTS, OBJECTS, Decisions, Target, applied, parsed
 from cluster_jax.runs.run import Run
-from cluster_jax.runs.withdrawn import targets_now, without_changes_of_mind
 
 MOST_PAGES = 8  # of which a run knows what it has applied
+_NOT_MADE = -2  # the number of a new cluster that has none yet
 
 
-class _Case(NamedTuple):
-    """Corrections of a page, and the present state that they are to change.
+class _Merge(NamedTuple):
+    """What is merged into what.
 
     Attributes:
         shown: the state of the page, of n rows.
-        run: the present state.
-        now: int64 `[n]`, the row of `run` that each row of `shown` is, -1 if it is gone.
-        targets: int64 `[n]`, where the corrections want each row of `shown`, see `targets_now`.
+        earlier: what the last file of this browser says that was applied; nothing if there is none.
+        said: what the file of now says.
+        fresh: what of it no file of the page has said that was applied.
+        base: `shown` with `earlier`.
+        mine: `shown` with `said`.
+        theirs: the present state.
+        now: int64 `[n]`, the row of `theirs` that each row of `shown` is, -1 if it is gone.
+        others: what files of other browsers or later pages say, each after the state of its page.
     """
 
     shown: Run
-    run: Run
+    earlier: Decisions
+    said: Decisions
+    fresh: Decisions
+    base: Run
+    mine: Run
+    theirs: Run
     now: NDArray
-    targets: NDArray
+    others: Sequence[tuple[Run, Decisions]]
 
 
 def carried(
@@ -68,33 +82,32 @@ def carried(
     decisions = parsed(shown, said)
     files = run.pages.get(shown.state, {}).get("files", {})
     known = {browser: parsed(shown, file) for browser, file in files.items()}
-    mine = said.get("browser")
-    if mine in known:
-        others = [(shown, file) for browser, file in known.items() if browser != mine]
-        others += [(state, parsed(state, file)) for state, file in later]
-        run = without_changes_of_mind(shown, run, known[mine], decisions, others)
-    now = rows_now(shown, run)
-    targets, made = targets_now(shown, run, applied(shown, decisions), decisions.new, now)
-    case = _Case(shown, run, now, targets)
-
     fresh = _without(decisions, known.values())
-    # A row that is right belongs to the cluster on the page, from which it may have moved since.
-    labels = {row: int(shown.labels[row]) for row in fresh.right} | {**fresh.labels}
-    fresh = fresh._replace(labels=labels, right=())
-    names = {**fresh.names}
-    names |= {made[key]: v for key, v in fresh.new.items() if key in made and v is not None}
-    _check_same_clusters(case, fresh)
-    _check_no_contradiction(case, [*fresh.labels, *fresh.wrong])
-    _check_no_other_is_kept(case, fresh.keep)
-    _check_no_other_name(case, names)
+    # A file that names no browser takes nothing back.
+    earlier = known.pop(said.get("browser"), parsed(shown, {}))
+    others = [(shown, file) for file in known.values()]
+    others += [(state, parsed(state, file)) for state, file in later]
+    base, mine, now = applied(shown, earlier), applied(shown, decisions), rows_now(shown, run)
+    merge = _Merge(shown, earlier, decisions, fresh, base, mine, run, now, others)
 
-    labels = {row: made.get(target, target) for row, target in labels.items()}
-    moved = {int(now[row]): target for row, target in labels.items() if now[row] >= 0}
-    of_now = fresh._replace(
-        names=names,
+    is_new, columns, made_before = _rows(merge)
+    merge = merge._replace(theirs=dataclasses.replace(run, columns=columns))
+    targets, made = _targets_now(shown, merge.theirs, mine, decisions.new, now)
+    _check_same_clusters(merge, is_new, targets)
+    _check_no_contradiction(merge, is_new, targets)
+    columns["kept"] = _picks(merge)
+    named = _names(merge, made_before, made)
+    whole, shaped = _sets(merge)
+    run = dataclasses.replace(run, columns=columns, named=named, whole=whole, shaped=shaped)
+
+    # A row that is wrong moves to no cluster.
+    rows = np.flatnonzero(is_new & (now >= 0)).tolist()
+    moved: dict[int, Target] = {int(now[row]): int(targets[row]) for row in rows}
+    moved |= {int(now[row]): decisions.labels[row] for row in rows if targets[row] == _NOT_MADE}
+    of_now = parsed(run, {})._replace(
         new={key: name for key, name in decisions.new.items() if key in moved.values()},
         labels=moved,
-        wrong=tuple(int(now[row]) for row in fresh.wrong if now[row] >= 0),
+        merges=fresh.merges,
         keep=tuple(int(now[row]) for row in fresh.keep if now[row] >= 0),
     )
     return applied(run, of_now)
@@ -163,8 +176,56 @@ def with_applied(run: Run, shown: Run, said: Mapping[str, Any]) -> Run:
     return dataclasses.replace(run, pages=pages)
 
 
-def _check_same_clusters(case: _Case, fresh: Decisions) -> None:
-    """Raises an `InputError` if decisions speak of a cluster that is another one than on the page.
+def _rows(merge: _Merge) -> tuple[NDArray, NDArray, Mapping[Target, int]]:
+    """Returns the columns of the present state, of which rows are as in mine.
+
+    They are those that differ from the base, if they are in its cluster and nobody else has decided
+    about them. Rows that the file of now moves are where the page has shown them, and not decided,
+    until they are moved.
+
+    Returns:
+        Which rows of the page the file of now moves, bool `[n]`; the columns; and the numbers of
+        the new clusters of the base, see `_targets_now`.
+    """
+    shown, now, theirs, base, mine = merge.shown, merge.now, merge.theirs, merge.base, merge.mine
+    was_said, is_said, is_new = (
+        np.isin(np.arange(len(now)), _rows_of(file))
+        for file in (merge.earlier, merge.said, merge.fresh)
+    )
+    held = [rows_now(state, theirs)[_rows_of(file)] for state, file in merge.others]
+    free = _free(now, held)
+    places, made = _targets_now(shown, theirs, base, merge.earlier.new, free)
+    is_as_base = (free >= 0) & (theirs.labels[free] == places)
+    is_as_base &= base.columns["decided"] | ~theirs.columns["decided"][free]
+    # Where both files say the same, merges may still differ; numbers of new clusters say nothing.
+    is_old = np.maximum(base.labels, mine.labels) < shown.next_label
+    is_other = is_old & (base.labels != mine.labels)
+    is_new |= is_said & was_said & is_other & is_as_base
+    is_left_out = ~is_said & (was_said | is_other) & is_as_base
+
+    columns = theirs.columns.copy()
+    labels = np.where(is_new, shown.labels, mine.labels)
+    # What others merge stays merged.
+    for label, into in (pair for _, file in merge.others for pair in file.merges):
+        labels[is_left_out & (labels == label)] = into
+    rows = np.flatnonzero(is_new & is_as_base | is_left_out)
+    columns["label"][now[rows]] = labels[rows]
+    columns["decided"][now[rows]] &= shown.columns["decided"][rows] & ~is_new[rows]
+    return is_new, columns, made
+
+
+def _rows_of(said: Decisions) -> list[int]:
+    """Lists the rows of a page that a file moves, or says to be wrong or right."""
+    return [*said.right, *said.labels, *said.wrong]
+
+
+def _free(now: NDArray, held: Iterable[NDArray]) -> NDArray:
+    """Returns `_Merge.now` with -1 also for rows of the present state that others hold."""
+    return np.where(np.isin(now, np.concatenate([[-1], *held])), -1, now)
+
+
+def _check_same_clusters(merge: _Merge, is_new: NDArray, targets: NDArray) -> None:
+    """Raises an `InputError` if the file speaks of a cluster that is another one than on the page.
 
     It is the same one if s > (r + o) / 2. The page shows r rows in it that are still there and that
     the corrections leave in it, or if they leave none, all that are still there. Of these, s are in
@@ -172,12 +233,13 @@ def _check_same_clusters(case: _Case, fresh: Decisions) -> None:
     page nor the corrections have in it.
 
     Args:
-        case: what all corrections of the page want.
-        fresh: the decisions.
+        merge: what is merged.
+        is_new: bool `[n]`, the rows of the page that the file moves.
+        targets: int64 `[n]`, where the file wants each row of the page, see `_targets_now`.
     """
-    shown, run, now, targets = case
+    shown, run, now, fresh = merge.shown, merge.theirs, merge.now, merge.fresh
     spoken = {*fresh.names, *fresh.whole}.union(*fresh.merges)
-    spoken |= {target for target in fresh.labels.values() if isinstance(target, int)}
+    spoken |= {*targets[is_new].tolist()} & {*range(shown.next_label)}
     there = now >= 0
     for cluster in sorted(spoken):
         own = (shown.labels == cluster) & there
@@ -195,57 +257,116 @@ def _check_same_clusters(case: _Case, fresh: Decisions) -> None:
             raise InputError(f"{group} {cluster} must {must}; {got}")
 
 
-def _check_no_contradiction(case: _Case, rows: Iterable[int]) -> None:
-    """Raises an `InputError` if a person has decided otherwise since about one of these rows.
+def _check_no_contradiction(merge: _Merge, is_new: NDArray, targets: NDArray) -> None:
+    """Raises an `InputError` if a person has decided otherwise since about a row of the file.
 
     Args:
-        case: what the corrections want.
-        rows: rows of `case.shown` about which they decide.
+        merge: what is merged.
+        is_new: bool `[n]`, the rows of the page that the file moves.
+        targets: int64 `[n]`, where the file wants each row of the page, see `_targets_now`.
     """
-    shown, run, now, targets = case
-    for row in rows:
-        i = int(now[row])
-        if i < 0 or not run.columns["decided"][i] or run.labels[i] == targets[row]:
-            continue
-        if shown.columns["decided"][row] and shown.labels[row] == run.labels[i]:
-            continue
-        group = run.words[1]
-        where = f"in {group} {run.labels[i]}" if run.labels[i] >= 0 else f"in no {group}"
-        got = f"{_called(run, i)}, which a person has decided to be {where}"
-        raise _contradiction(run, got)
+    run = merge.theirs
+    for row in np.flatnonzero(is_new & (merge.now >= 0)).tolist():
+        i = int(merge.now[row])
+        if run.columns["decided"][i] and run.labels[i] != targets[row]:
+            group = run.words[1]
+            where = f"in {group} {run.labels[i]}" if run.labels[i] >= 0 else f"in no {group}"
+            got = f"{_called(run, i)}, which a person has decided to be {where}"
+            raise _contradiction(run, got)
 
 
-def _check_no_other_is_kept(case: _Case, rows: Iterable[int]) -> None:
-    """Raises an `InputError` if a person has picked another copy since to be kept.
+def _picks(merge: _Merge) -> NDArray:
+    """Returns which rows of the present state are kept of their copies, bool, before those of mine.
 
-    Args:
-        case: what the corrections want.
-        rows: rows of `case.shown` that they pick.
+    A pick that mine leaves out is as the page has shown it.
+
+    Raises:
+        InputError: a person has picked another copy since.
     """
-    shown, run, now, _ = case
-    groups = duplicates.groups_of(run.copies, len(run.columns))
-    is_since = run.columns["kept"].copy()
+    shown, run, now = merge.shown, merge.theirs, merge.now
+    picks = run.columns["kept"].copy()
+    held = [rows_now(state, run)[list(file.keep)] for state, file in merge.others]
+    free = _free(now, held)
+    is_left_out = merge.base.columns["kept"] & ~merge.mine.columns["kept"]
+    is_left_out &= (free >= 0) & picks[free]
+    groups = duplicates.groups_of(shown.copies, len(now))
+    rows = np.flatnonzero(np.isin(groups, groups[is_left_out]) & (now >= 0))
+    picks[now[rows]] = shown.columns["kept"][rows]
+
+    groups = duplicates.groups_of(run.copies, len(picks))
+    is_since = picks.copy()
     is_since[now[shown.columns["kept"] & (now >= 0)]] = False
-    for i in (int(now[row]) for row in rows if now[row] >= 0):
+    for i in (int(now[row]) for row in merge.fresh.keep if now[row] >= 0):
         others = np.flatnonzero(is_since & (groups == groups[i]) & (groups >= 0)).tolist()
         if others := [other for other in others if other != i]:
             got = f"another copy than {_called(run, others[0])}, which a person has picked"
             raise _contradiction(run, f"{got} to be kept")
+    return picks
 
 
-def _check_no_other_name(case: _Case, names: Mapping[int, str]) -> None:
-    """Raises an `InputError` if a person has given a cluster another name since.
+def _names(
+    merge: _Merge, made_before: Mapping[Target, int], made: Mapping[Target, int]
+) -> dict[int, str]:
+    """Returns the names of the present state with those of mine that differ from the base.
 
     Args:
-        case: what the corrections want.
-        names: cluster of the present state -> its name.
+        merge: what is merged.
+        made_before: key of a new cluster of the base -> its number in the present state.
+        made: the same for mine.
+
+    Raises:
+        InputError: a person has given a cluster another name since.
     """
-    shown, run, *_ = case
-    for cluster, name in names.items():
-        earlier = run.named.get(cluster)
-        if earlier not in (None, shown.named.get(cluster), name):
-            got = f"{short(repr(name))} for {run.words[1]} {cluster}"
-            raise _contradiction(run, f"{got}, which a person has called {short(repr(earlier))}")
+    shown, fresh = merge.shown, merge.fresh
+    base = _named(shown, merge.base, merge.earlier, made_before)
+    mine = _named(shown, merge.mine, merge.said, made)
+    others = {named for _, file in merge.others for named in file.names.items()}
+    result = dict(merge.theirs.named)
+    for label, name in base.items():
+        is_other = name not in (mine.get(label), shown.named.get(label))
+        if is_other and result.get(label) == name and (label, name) not in others:
+            result.pop(label)
+            result |= {label: mine[label]} if label in mine else {}
+    said = [*fresh.names, *(made[key] for key in fresh.new if key in made)]
+    for label in (label for label in said if label in mine):
+        name, earlier = mine[label], result.get(label)
+        if earlier not in (None, shown.named.get(label), name):
+            group = f"{merge.theirs.words[1]} {label}"
+            got = f"{short(repr(name))} for {group}, which a person has called"
+            raise _contradiction(merge.theirs, f"{got} {short(repr(earlier))}")
+        result[label] = name
+    return result
+
+
+def _named(
+    shown: Run, corrected: Run, said: Decisions, made: Mapping[Target, int]
+) -> dict[int, str]:
+    """Returns the names of a page after a file, by the clusters of the present state.
+
+    Args:
+        shown: the state of the page.
+        corrected: that state after the file.
+        said: what the file says.
+        made: key of a new cluster -> its number in the present state; others have none.
+    """
+    old = {label: name for label, name in corrected.named.items() if label < shown.next_label}
+    return old | {made[key]: name for key, name in said.new.items() if key in made and name}
+
+
+def _sets(merge: _Merge) -> tuple[frozenset[int], frozenset[int]]:
+    """Returns `whole` and `shaped` of the present state, without what mine leaves out."""
+    base, mine, theirs = merge.base, merge.mine, merge.theirs
+    whole, shaped = set[int](), set[int]()  # which another file says, too
+    for state, file in merge.others:
+        divided = [row for row, target in file.labels.items() if target in file.new]
+        whole |= {*file.whole}
+        shaped.update((into for _, into in file.merges), state.labels[divided].tolist())
+    # The numbers of new clusters of the page may be those of others in the run.
+    shaped |= {*range(merge.shown.next_label, base.next_label)}
+    return (
+        theirs.whole - (base.whole - mine.whole - whole) | {*merge.fresh.whole},
+        theirs.shaped - (base.shaped - mine.shaped - shaped),
+    )
 
 
 def _called(run: Run, row: int) -> str:
@@ -256,3 +377,33 @@ def _contradiction(run: Run, got: str) -> InputError:
     """Returns the error for corrections that a later decision contradicts; raises nothing."""
     must = "the corrections must not contradict those that were made since their page was written"
     return InputError(f"{must}; got {got}: open the page of {run.workdir} anew")
+
+
+def _targets_now(
+    shown: Run, run: Run, wanted: Run, new: Iterable[str], now: NDArray
+) -> tuple[NDArray, Mapping[Target, int]]:
+    """Returns where decisions of a page want each of its rows, as clusters of the present state.
+
+    A new cluster has a number if people have since moved rows of it to one cluster, made since.
+
+    Args:
+        shown: the state of the page.
+        run: the present state.
+        wanted: `shown` with the decisions.
+        new: the keys of their new clusters.
+        now: int64 `[n]`, the row of `run` that each row of `shown` is; rows of -1 do not count.
+
+    Returns:
+        The clusters, int64 `[n]`, `_NOT_MADE` for new ones without a number; and the number of each
+        of the others by its key.
+    """
+    targets, made = wanted.labels.copy(), dict[Target, int]()
+    for i, key in enumerate(new):
+        is_in = wanted.labels == shown.next_label + i
+        rows = now[is_in & (now >= 0)]
+        labels = np.unique(run.labels[rows[run.columns["decided"][rows]]])
+        labels = labels[labels >= shown.next_label]
+        if len(labels) == 1:
+            made[key] = int(labels[0])
+        targets[is_in] = made.get(key, _NOT_MADE)
+    return targets, made

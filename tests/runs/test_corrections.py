@@ -392,6 +392,19 @@ def test_what_others_say_too_is_not_taken_back(run):
     assert (after.held, after.whole) == ({0, 1}, {1})
 
 
+def test_a_merge_that_two_people_have_made_holds_as_long_as_one_of_them_says_it(run):
+    """And what is taken back of a row is then about the cluster that has received its own."""
+    state = records.read(run).state
+    said = {"merges": [[2, 1]]}
+    correct(run, save(run, "1.json", state, browser="anna", **said, labels={"51": 0}, wrong=[52]))
+    correct(run, save(run, "2.json", state, browser="ben", **said))
+    after = correct(run, save(run, "3.json", state, browser="anna"))
+    assert after.labels[50:].tolist() == [1] * 10
+    assert not after.columns["decided"].any()
+    after = correct(run, save(run, "4.json", state, browser="ben"))
+    assert after.labels[50:].tolist() == [2] * 10
+
+
 def test_a_cluster_that_another_page_divides_stays_divided(run):
     """Also after Anna has taken back for what else it was held."""
     state = records.read(run).state
@@ -400,6 +413,55 @@ def test_a_cluster_that_another_page_divides_stays_divided(run):
     after = correct(run, save(run, "3.json", state, browser="anna"))
     assert np.bincount(after.labels).tolist() == [30, 19, 10, 1]
     assert after.held == {1, 3}
+
+
+def test_what_a_later_file_says_of_rows_that_it_has_merged_is_about_the_receiving_cluster(run):
+    """The merge itself was in an earlier file of the page, which is applied."""
+    state, mine = records.read(run).state, {"browser": "anna"}
+    correct(run, save(run, "1.json", state, **mine, right=[52]))
+    after = correct(
+        run, save(run, "2.json", state, **mine, right=[52], merges=[[2, 1]], wrong=[55])
+    )
+    assert after.labels[50:].tolist() == [1, 1, 1, 1, 1, -1, 1, 1, 1, 1]
+    assert np.flatnonzero(after.columns["decided"]).tolist() == [52, 55]
+    after = correct(run, save(run, "3.json", state, **mine, right=[52, 56], merges=[[2, 1]]))
+    assert after.labels[50:].tolist() == [1] * 10, "also the one that is no longer wrong"
+    assert np.flatnonzero(after.columns["decided"]).tolist() == [52, 56]
+    after = correct(run, save(run, "4.json", state, **mine, right=[56]))
+    assert after.labels[50:].tolist() == [2] * 10
+    assert np.flatnonzero(after.columns["decided"]).tolist() == [56]
+
+
+def test_a_file_that_confirms_a_decision_of_the_page_holds_it(first, tmp_path):
+    """Whoever moves that row is refused, in whatever order the two files are applied."""
+    for order in ("confirm", "move"), ("move", "confirm"):
+        run = shutil.copytree(first, tmp_path / order[0])
+        state = correct(run, save(run, "1.json", labels={"3": 1})).state
+        said = {"confirm": {"right": [3]}, "move": {"labels": {"3": 2}}}
+        correct(run, save(run, "2.json", state, browser=order[0], **said[order[0]]))
+        before = digests(run)
+        save(run, "3.json", state, browser=order[1], **said[order[1]])
+        with pytest.raises(InputError, match="got row 3, which a person has decided to be in"):
+            states.correct(run, [tmp_path / "3.json"])
+        assert digests(run) == before
+
+
+def test_what_a_file_of_an_older_page_decides_is_not_taken_back(run):
+    """Nor overruled by a later file of a browser that has said nothing about the row before."""
+    state, mine = records.read(run).state, {"browser": "anna"}
+    page = correct(run, "--name=0=cats").state
+    correct(run, save(run, "1.json", page, **mine, merges=[[2, 1]]))
+    correct(run, save(run, "2.json", state, browser="ben", labels={"55": 1, "3": 1}))
+    before = digests(run)
+    save(run, "3.json", page, **mine, labels={"3": 2})
+    with pytest.raises(
+        InputError, match="got row 3, which a person has decided to be in cluster 1"
+    ):
+        states.correct(run, [run.parent / "3.json"])
+    assert digests(run) == before
+    after = correct(run, save(run, "4.json", page, **mine))
+    assert after.labels[50:].tolist() == [2, 2, 2, 2, 2, 1, 2, 2, 2, 2]
+    assert np.flatnonzero(after.columns["decided"]).tolist() == [3, 55]
 
 
 def test_an_earlier_file_of_a_browser_does_not_take_back_what_a_later_one_says(run):
