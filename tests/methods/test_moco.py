@@ -18,7 +18,7 @@ BOTH = pytest.mark.parametrize("case", ["moco", "kernel_infonce on moco"])
 
 def context(images=64, shuffle=False):
     projector = ProjectorConfig(hidden=16, out=8)
-    net = network.make(NetworkConfig("small", width=4, projector=projector))
+    net = network.make(NetworkConfig("mlp", width=16, projector=projector))
     steps = {"total_steps": 10, "steps_per_epoch": 4, "total_updates": 10}
     return MethodContext(net, augmentation(**OFF), shuffle, images, batch_size=16, **steps)
 

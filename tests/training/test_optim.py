@@ -1,7 +1,6 @@
 """Optimizers against their recursions in plain numpy: parameter groups, order, values."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -74,11 +73,16 @@ def made(total_steps=STEPS, batch_size=BATCH, accumulate=1, **values):
 
 def run(params, gradients, name, **values):
     optimizer, _ = made(name=name, **{**VALUES, **values})
-    state = optimizer.init(params)
-    for gradient in gradients:
+
+    @jax.jit
+    def step(params, state, gradient):
         updates, state = optimizer.update(gradient, state, params)
-        params = optax.apply_updates(params, updates)
-    return dict(flat(params))
+        return optax.apply_updates(params, updates), state
+
+    state = jax.jit(optimizer.init)(params)
+    for gradient in gradients:
+        params, state = step(params, state, gradient)
+    return dict(flat(jax.device_get(params)))
 
 
 def like(params, rng):
@@ -103,7 +107,7 @@ def test_lars_of_zeros_is_finite(params, rng, zero):
     else:
         gradient = jax.tree.map(np.zeros_like, gradient)
     for value in run(params, [gradient] * 2, "lars").values():
-        assert jnp.isfinite(value).all()
+        assert np.isfinite(value).all()
 
 
 @pytest.mark.parametrize("name", ["sgd", "lars", "adamw"])
