@@ -183,7 +183,7 @@ def test_replaced_photos_do_not_get_old_labels(gray, tmp_path, monkeypatch):
     small(**options).fit(tmp_path / "photos")
     toy.save(tmp_path / "photos", gray[12:13], 5)
     for k in (None, 2):
-        with pytest.raises(InputError, match=r"images .* have changed since the run"):
+        with pytest.raises(InputError, match=r"have changed since the run .*update --workdir="):
             small(n_clusters=k, **options).fit(tmp_path / "photos")
 
 
@@ -208,8 +208,9 @@ def test_other_images_are_refused_by_what_the_state_says(fitted, gray, tmp_path)
     saved = fitted.save(tmp_path / "saved")
     (saved / "images.json").unlink()
     small(workdir=saved).fit(gray)
-    with pytest.raises(InputError, match=r"images .* have changed since the run"):
+    with pytest.raises(InputError, match=r"images .* have changed since the run") as error:
         small(workdir=saved).fit(gray[::-1])
+    assert str(error.value).endswith("started: choose another folder"), "update takes photos alone"
 
 
 def test_without_a_workdir_it_is_in_a_temporary_one(fitted, gray, tmp_path):

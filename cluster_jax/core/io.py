@@ -47,19 +47,12 @@ def check_writable(folder: epath.Path) -> None:
 def write(path: epath.PathLike, content: str | bytes) -> None:
     """Writes a file atomically: first a temporary file next to it, which then replaces it.
 
-    For links see `replacing`. In a bucket a file appears as a whole by itself. A pipe or a device
-    gets the content.
+    For links, buckets, pipes and devices see `replacing`.
     """
-    path = epath.Path(path)
     if isinstance(content, str):
         # File names in tables may not be valid Unicode; their bytes are written unchanged.
         content = content.encode("utf-8", "surrogateescape")
-    if buckets.is_in_bucket(path):
-        path.write_bytes(content)
-        return
-    # `epath` takes a pipe for a file.
-    is_special = os.path.exists(path) and not os.path.isfile(path)
-    with open(path, "wb") if is_special else replacing(path) as file:
+    with replacing(epath.Path(path)) as file:
         file.write(content)
 
 
@@ -67,14 +60,18 @@ def write(path: epath.PathLike, content: str | bytes) -> None:
 def replacing(path: epath.Path) -> Iterator[IO[bytes]]:
     """Opens a temporary file next to a file, which it replaces at the end if there is no error.
 
-    A link stays, and the file that it leads to is replaced. In a bucket the content is collected in
-    memory, and is written at the end, without a temporary file. An error of the system, such as
-    that of a full disk, has the name of the file.
+    A link stays, and the file that it leads to is replaced. In a bucket, where a file appears as a
+    whole by itself, the content is collected in memory, and is written at the end, without a
+    temporary file. So it is for a pipe or a device, which gets the content. An error of the system,
+    such as that of a full disk, has the name of the file.
     """
-    if buckets.is_in_bucket(path):
+    is_in_bucket = buckets.is_in_bucket(path)
+    # `epath` takes a pipe for a file.
+    if is_in_bucket or (os.path.exists(path) and not os.path.isfile(path)):
         content = io.BytesIO()
         yield content
-        path.write_bytes(content.getvalue())
+        with path.open("wb") if is_in_bucket else open(path, "wb") as file:
+            file.write(content.getvalue())
         return
     path = epath.Path(os.path.realpath(path))
     partial = path.parent / f".{path.name}.partial"

@@ -99,9 +99,9 @@ def _run(
 ) -> Run:
     """Returns the run of a config, after the steps that no earlier call has done.
 
-    If the workdir has the finished run of an equal config with its embedding and encoder, it is
-    returned; all outputs are written again if `results.json` is missing or is that of another
-    state. If only the embedding or the encoder is missing, it is made again. Otherwise the missing
+    If the workdir has the finished run of an equal config with all its files, it is returned; all
+    outputs are written again if `results.json` is missing or is that of another state. If only the
+    embedding, the encoder or the pictures are missing, they are made again. Otherwise the missing
     steps are done, and the images are clustered. For the arguments see `run_pipeline`.
     """
     is_first = jax.process_index() == 0
@@ -120,6 +120,7 @@ def _run(
     if isinstance(parsed, PhotosConfig):
         return _photos(parsed, workdir, dataset, finished, difference, report)
     needed = {workdirs.IMAGES, workdirs.TRAIN_EMBEDDING, workdirs.ENCODER}
+    needed.add(stores.path_of(workdir).name)
     if workdirs.agree(is_same and needed <= buckets.names(workdir), workdir):
         return _finished(workdir, dataset, report)
     started = time.perf_counter()
@@ -137,7 +138,9 @@ def _run(
             return records.read(workdir)
         # Who sets the sample has decided how long that takes.
         with hosts.leading(limited=parsed.eval.sample is None):
-            if is_same:  # Only its features had to be made again.
+            if is_same:  # Only its features or pictures had to be made again.
+                if not stores.path_of(workdir).exists():
+                    _write_pictures(files, inputs)
                 run = page.repaired(records.read(workdir), with_report=report)
                 say(f"{workdir} is finished; the missing files were made again\n")
                 say(summary.run_table(run.results))
@@ -364,12 +367,27 @@ def _cluster_and_write(
     if (discovered := novel.discover(inputs, features)) is not None:
         run = novel.with_classes(run, discovered, inputs.dataset)
     say("writing the report" if report else "writing the clusters")
-    most = stores.MOST_PICTURES if processes == 1 else _PICTURES
-    stores.complete(workdir, inputs.dataset, most)
+    stores.complete(workdir, inputs.dataset, _most_pictures())
     run = page.publish_next(before, run, with_report=report)
     if not skipped:
         start.print_skipped(run.skipped)
     return _told(run)
+
+
+def _write_pictures(files: Files, inputs: Inputs[RunConfig]) -> None:
+    """Writes the pictures of a finished training, which somebody has removed.
+
+    Args:
+        files: the embeddings in the workdir, none of which is missing.
+        inputs: the images, also those that cannot be read.
+    """
+    readable, _ = finish.readable(inputs, embedding_files.read(files.workdir))
+    stores.complete(files.workdir, readable.dataset, _most_pictures())
+
+
+def _most_pictures() -> int:
+    """Returns the most images of a training of which the page has pictures."""
+    return stores.MOST_PICTURES if jax.process_count() == 1 else _PICTURES
 
 
 def _told(run: Run) -> Run:

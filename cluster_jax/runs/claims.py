@@ -208,9 +208,11 @@ def check_images(workdir: epath.Path, images: Mapping[str, Any]) -> dict[str, An
 def changed(workdir: epath.Path) -> InputError:
     """Returns the error for other images than those of the run in a workdir; raises nothing."""
     do = "it is not finished, so remove that folder, or choose another --workdir"
-    if workdirs.states(workdir):
-        update = f"`cluster-jax update --workdir={shlex.quote(str(workdir))}`"
-        do = f"{update} takes photos in, or choose another folder"
+    if (values := workdirs.about(workdir)) is not None:
+        do = "choose another folder"
+        if values["kind"] == "photos" and values["config"]["data"]["name"] == "folder":
+            update = f"`cluster-jax update --workdir={shlex.quote(str(workdir))}`"
+            do = f"{update} takes photos in, or {do}"
     return InputError(
         f"the images or their known classes have changed since the run in {workdir} started: {do}"
     )
@@ -233,7 +235,9 @@ def _check_same(workdir: epath.Path, stored: Mapping[str, Any], config: Mapping[
         stored = training_part(stored)
         config = training_part(config)
     elif stored.get("data", {}).get("features") != config.get("data", {}).get("features"):
-        do = "`cluster-jax update` takes these in, or choose another folder"
+        do = "choose another folder"
+        if stored.get("method") == "tree":
+            do = f"`cluster-jax update` takes these in, or {do}"
         raise InputError(f"{workdir} contains a run of other rows: {do}")
     if differing := difference(stored, config):
         do = "choose another folder"

@@ -224,7 +224,7 @@ def report_data(run: Run) -> ReportData:
     rows = run.rows
     truth = run.truth if run.truth is not None and (run.truth >= 0).all() else None
     is_moved = run.columns["decided"] & (run.labels != run.columns["found"])
-    pictures = stores.read_pictures(run.workdir, 0 if run.store is None else len(run.store))
+    pictures = run.pictures()
     places = pictures.places(run.columns["row"][rows])
 
     def fetch(points: NDArray) -> NDArray:

@@ -198,8 +198,7 @@ def of_run(run: Run) -> Dataset:
     """
     names = run.names
     place = str(run.config["data"]["dir"])
-    assert run.store is not None
-    pictures = stores.read_pictures(run.workdir, len(run.store))
+    pictures = run.pictures()
     places = pictures.places(run.columns["row"])
 
     def load(i: int) -> Item:

@@ -33,6 +33,7 @@ from cluster_jax.report import duplicates, report_data
 from cluster_jax.report.duplicates import Duplicates
 from cluster_jax.runs import config_paths, store
 from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.store import Pictures
 from cluster_jax.training import build
 from cluster_jax.training.config import PhotosConfig, parse_config
 
@@ -386,6 +387,15 @@ class Run:
         suggested = {key: name for key, name in suggested.items() if key in titles.values()}
         return {**suggested, **named}
 
+    def pictures(self) -> Pictures:
+        """Returns the pictures of all rows that the run has or had; a run of embeddings has none.
+
+        Raises:
+            DamagedFile: a file is damaged or missing.
+        """
+        with _damage_of_store(self.workdir, self.kind, self.updates):
+            return store.read_pictures(self.workdir, 0 if self.store is None else len(self.store))
+
     def checked(self, x: Any) -> NDArray:
         """Returns new rows for a run of embeddings as an array `[l, d]`, after a check.
 
@@ -527,6 +537,30 @@ def read(workdir: epath.PathLike, number: int | None = None) -> Run:
         return _read(path, number)
 
 
+@contextlib.contextmanager
+def _damage_of_store(workdir: epath.Path, kind: str, updates: int) -> Iterator[None]:
+    """Lets an error about the store of a run inside say whether the file is made again.
+
+    Args:
+        workdir: folder of the run.
+        kind: kind of the run, see `Run`.
+        updates: number of its updates.
+    """
+    try:
+        yield
+    except io.DamagedFile as error:
+        path, reason = store.path_of(workdir), error.reason
+        if kind != "training" and updates:
+            # The command of an updated run would embed the photos of now, not those of the run.
+            raise
+        if epath.Path(error.path).name in (path.name, workdirs.TRAIN_EMBEDDING):
+            path = epath.Path(error.path)
+        else:  # Such a run has no other file: the first one is of fewer rows.
+            reason = "it has other rows"
+        otherwise = "" if kind == "rows" else workdirs.MADE_AGAIN
+        raise io.DamagedFile(path, reason, otherwise) from error
+
+
 def _read(workdir: epath.Path, number: int) -> Run:
     """Reads `run-NUMBER.npz`, which must exist, and the features of the run, if it stores any.
 
@@ -555,13 +589,8 @@ def _read(workdir: epath.Path, number: int) -> Run:
         part, _, name = key.partition(".")
         parts[part][name] = stored.pop(key)
     size = about.pop("size")
-    try:
+    with _damage_of_store(workdir, about["kind"], about["updates"]):
         features = None if size is None else store.read(workdir, array, size)
-    except io.DamagedFile as error:
-        # The command of an updated run would embed the photos of now, not those of the run.
-        if about["kind"] == "rows" or about["updates"]:
-            raise
-        raise io.DamagedFile(error.path, error.reason, workdirs.MADE_AGAIN) from error
     run = Run(
         workdir=workdir,
         number=number,

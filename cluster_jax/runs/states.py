@@ -51,6 +51,8 @@ def undo(workdir: epath.PathLike, *, with_report: bool = True) -> Ended:
             made_by = records.read(workdir).made_by
             what = {"first": "clustering"}.get(made_by, made_by)
         text = page.render(before) if with_report else None
+        # It says of which state the outputs are: after a kill they are of two.
+        (workdir / workdirs.RESULTS).unlink(missing_ok=True)
         if what != "corrections":  # The table of the update before may be unknown.
             (workdir / workdirs.CHANGES).unlink(missing_ok=True)
         page.write_outputs(before, text)

@@ -2,9 +2,9 @@
 
 Its rows never move or change: a state of the run says how many the store has, and which of them are
 those of the state. Each state with new photos or rows adds one file, `store-ROW.npz`, named by its
-first row, with their features, and of photos their thumbnails and facts. A file that a killed or an
-undone update has left is replaced by the next one. The features of a training are the rows of its
-embedding.
+first row, with their features, and of photos their thumbnails and facts. No state reads a file that
+a killed or an undone update has left: the next one that begins with this row replaces it. The
+features of a training are the rows of its embedding.
 """
 
 from collections.abc import Collection, Sequence
@@ -97,8 +97,8 @@ def read(workdir: epath.Path, part: str | None, size: int) -> NDArray:
             rows = readable_rows(io.read_arrays(path))[part]
         except FileNotFoundError:
             raise io.DamagedFile(path, "it is not there") from None
-        if len(rows) < size:
-            raise io.DamagedFile(path, "it has fewer rows")
+        if len(rows) != size:
+            raise io.DamagedFile(path, "it has other rows")
         return rows
     found = [stored["features"] for stored in _read(workdir, size, ("features",))]
     return found[0] if len(found) == 1 else np.concatenate(found)
@@ -122,6 +122,8 @@ def _read(workdir: epath.Path, size: int, names: Collection[str]) -> list[dict[s
             raise io.DamagedFile(path, f"it has no {min(missing)}")
         found.append(stored)
         first += int(stored["count"])
+        if first > size:  # A state has all rows of each of its files.
+            raise io.DamagedFile(path, "it has other rows")
     return found
 
 

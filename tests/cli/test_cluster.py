@@ -480,3 +480,6 @@ def test_files_of_another_run_are_named(files, run, not_clustered):
     assert "run is finished" in run(f"--features=x8.npy {flags}")
     said = "run contains a run of other rows: `cluster-jax update` takes these in"
     assert said in not_clustered(f"x {flags}")
+    run("--features=x4.npy --workdir=means --method=kmeans --n-clusters=2 --report=no")
+    said = not_clustered("x --workdir=means --method=kmeans --n-clusters=2")
+    assert "means contains a run of other rows: choose another folder" in said

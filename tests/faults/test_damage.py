@@ -1,6 +1,7 @@
 """Damaged files are named, and made again once they are removed; never a wrong state."""
 
 import contextlib
+import os
 import struct
 import zipfile
 from io import FileIO
@@ -14,6 +15,7 @@ from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import arrays as data_arrays
 from cluster_jax.runs import begin as pipeline
+from cluster_jax.runs import states
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.training import loop
 from tests.faults.runs import assert_same
@@ -58,12 +60,47 @@ def test_what_can_be_made_again(copy, finished, monkeypatch, name):
     estimators.load(workdir)
 
 
-def test_an_embedding_of_fewer_rows(copy):
+@pytest.mark.parametrize("has_page", [True, False])
+def test_pictures_are_made_again(copy, finished, monkeypatch, has_page):
+    """Where the page is there, nothing has read them: what asks for them says what to do."""
+    config, workdir = copy
+    monkeypatch.setattr(loop, "make_step", lambda *_: pytest.fail("trained again"))
+    file, page = workdir / "store-0.npz", workdir / "report.html"
+    before = io.read_arrays(file)
+    _damage(file)
+    said = r"store-0.npz is damaged .*, or run the command of the run again without that file"
+    if has_page:
+        with pytest.raises(InputError, match=said):
+            states.correct(workdir, names={"0": "a"})
+    else:
+        page.unlink()
+        with pytest.raises(InputError, match=said):
+            pipeline.run_pipeline(config, workdir, "toy")
+    file.unlink()
+    pipeline.run_pipeline(config, workdir, "toy")
+    np.testing.assert_equal(io.read_arrays(file), before)
+    assert_same(workdir, finished.workdir)
+    assert page.exists()
+
+
+@pytest.mark.parametrize("count", [39, 65])
+def test_an_embedding_of_other_rows(copy, count):
     stored = io.read_arrays(copy.workdir / "embedding.npz")
-    rows = {name: values[:39] for name, values in stored.items()}
+    rows = {name: np.concatenate([values, values])[:count] for name, values in stored.items()}
     io.write_arrays(copy.workdir / "embedding.npz", rows)
-    with pytest.raises(InputError, match=r"embedding.npz is damaged \(it has fewer rows\)"):
+    with pytest.raises(InputError, match=r"embedding.npz is damaged \(it has other rows\)"):
         estimators.load(copy.workdir)
+
+
+def test_arrays_for_a_pipe_do_not_replace_it(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    io.write_arrays(pipe, {"a": np.arange(3)})
+    assert pipe.is_fifo()
+    (tmp_path / "x.npz").write_bytes(os.read(reader, 10_000))
+    os.close(reader)
+    assert io.read_arrays(tmp_path / "x.npz")["a"].tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("content", ["", "[1, 2]", "[" * 100_000, '{"a": NaN}'])

@@ -173,6 +173,22 @@ def test_lost_pictures_are_made_again_and_none_is_taken_for_another(made, tmp_pa
         jax.tree.map(np.testing.assert_array_equal, now, then)
 
 
+def test_a_file_of_another_run_in_the_store(made, tmp_path):
+    """One of too many rows is told; after one of too few rows, the next one.
+
+    A first run has one file alone, which is made again.
+    """
+    kind, folder = made
+    run = shutil.copytree(folder / "whole", tmp_path / "run")
+    other = stores.path_of(run, N_OLD - 1).name if kind == "update" else "store-0.npz"
+    for count, name in ((N_OLD + N_NEW + 1, "store-0.npz"), (N_OLD - 1, other)):
+        stores.write(run, 0, count, np.zeros((count, 2)))
+        with pytest.raises(io.DamagedFile, match=rf"{name} is damaged") as error:
+            records.read(run)
+        assert ("it has other rows" in str(error.value)) == (name == "store-0.npz")
+        assert ("run the command of the run again" in str(error.value)) == (kind == "images")
+
+
 @pytest.mark.parametrize("made", ["images"], indirect=True)
 def test_features_that_an_undone_update_has_left_behind_are_made_again(made, tmp_path):
     kind, folder = made

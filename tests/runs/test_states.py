@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import itertools
 import json
 import os
 import shutil
@@ -167,6 +168,27 @@ def test_a_kill_leaves_the_old_state_or_the_new_one(run, tmp_path, act):
         shutil.rmtree(run)
     assert number > 4
     assert seen == {before.number} if act is _undo else {before.number, after.number}
+
+
+def test_an_update_after_a_killed_undo_writes_the_outputs_of_the_newest_state(run, tmp_path):
+    """They were those of the state before, in part or all, and the table of changes was gone."""
+    updated(run, NEW, add=True, with_report=True)
+    before, files = records.read(run), heaps.digests(run)
+    kept = shutil.copytree(run, tmp_path / "kept")
+    for number in itertools.count():
+        with pytest.MonkeyPatch.context() as patch:
+            kill_before(patch, number)
+            try:
+                states.undo(run)
+                break
+            except Killed:
+                pass
+        update.update_rows(run, Table(np.concatenate([FIRST, NEW])))
+        assert records.read(run).number == before.number
+        assert heaps.digests(run) == files, number
+        shutil.rmtree(run)
+        shutil.copytree(kept, run)
+    assert number > 4
 
 
 @pytest.mark.parametrize("act", [_correct, _update, _undo], ids=lambda act: act.__name__)
