@@ -41,6 +41,24 @@ def originals(x: Rows) -> tuple[NDArray, NDArray]:
     return first, group
 
 
+def outwards(rows: NDArray) -> NDArray:
+    """Returns the order of rows `[m, d]` by their distance from their mean, int64 `[m]`.
+
+    What is drawn, and which of two equally good steps is taken, depends on the order of the rows:
+    in this one it does not depend on rounding. Equally distant rows stay in the order that they
+    have.
+
+    Example:
+        >>> outwards(np.array([[9.0], [0.0], [4.0]])).tolist()
+        [2, 1, 0]
+    """
+    mean = rows.mean(axis=0, dtype=np.float64)
+    distances = np.empty(len(rows))
+    for part in blocks(*rows.shape):
+        distances[part] = np.square(rows[part] - mean).sum(axis=1)
+    return np.argsort(distances, kind="stable")
+
+
 def _first(order: NDArray, group: NDArray) -> tuple[NDArray, NDArray]:
     """Returns the first row of each group in an order, and the groups, numbered by that order.
 

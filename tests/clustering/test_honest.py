@@ -45,6 +45,23 @@ def test_one_pair_of_clusters_is_nearer_than_the_others(k, n, d):
     assert is_honest(fit(centers[truth] + rng.normal(size=(n, d))), truth)
 
 
+@pytest.mark.parametrize(
+    ("n", "d", "apart", "seed"),
+    [(10, 40, 6, 4), (40, 40, 5, 3), (60, 8, 4.5, 1), (40, 2, 4, 0), (200, 20, 4, 5)],
+)
+def test_rounding_and_the_order_of_columns_change_no_cluster(n, d, apart, seed):
+    """Such as that of another processor, or of photos that are embedded in another batch."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, d))
+    x[:, 0] += apart * (np.arange(n) % 2)
+    found = SmoothTree().fit(x)
+    rounded = [x * (1 + 1e-9 * rng.normal(size=x.shape)) for _ in range(4)]
+    for other in (*rounded, x[:, rng.permutation(d)]):
+        again = SmoothTree().fit(other)
+        np.testing.assert_array_equal(again.labels_, found.labels_)
+        assert again.verdict_ == found.verdict_
+
+
 @every_row(("k", "d", "many", "few"), [(7, 44, 33, 7), (9, 60, 46, 6)])
 def test_six_rows_near_each_cluster_are_too_few_to_tell(k, d, many, few):
     """Nine deviations from it, on a line."""
