@@ -54,12 +54,20 @@ CLUSTERS = (
 # for all thresholds: labels and verdicts of 131 sets of `number_of_clusters` of at most 1,500 rows
 # are the same bit for bit, and the sums of their probabilities to three decimals. The checksum of a
 # checkpoint is computed array by array, and is the same; `loop.train` has lost an argument that
-# nobody gave.
+# nobody gave. Then the order in which rows are fitted became that of their distances from the mean
+# (up to 16,000 distinct rows), so that rounding decides nothing. Of the 550 sets of
+# `number_of_clusters/results.jsonl` 5 have another number of clusters and 27 another ARI (their
+# mean is 0.804 before and 0.807 after): these lines, and those of a verdict of one cluster, are of
+# now. All 24 lines of `probabilities.jsonl` are the same up to rounding, those of three methods on
+# tiny95_lite2 in `peers.jsonl`, and the first four streams of `living.jsonl`. What was not made
+# anew may differ as rarely: the other streams, three sets of `peers.jsonl`, and the clusters of
+# features in `real/found.jsonl`, of which `real/tables.md` says so.
 SAME = {
-    "26e16d92ae6f": "24de3b905609",
-    "258ee6966c87": "24de3b905609",
-    "b305a538382d": "24de3b905609",
-    "657b355e8ab3": "24de3b905609",
+    "26e16d92ae6f": "668751a77166",
+    "258ee6966c87": "668751a77166",
+    "b305a538382d": "668751a77166",
+    "657b355e8ab3": "668751a77166",
+    "24de3b905609": "668751a77166",
     "34f5e66f1571": "c3f8fd543701",
     "c36b1baa6f9d": "c3f8fd543701",
     "cfb93b698e8f": "c3f8fd543701",
