@@ -361,8 +361,8 @@ def test_weaknesses_are_of_the_results():
     right = sum(x["k"] == x["true"] for x in three)
     assert f"the number of kinds was right in {right} of {len(three)} sets" in guide
     single = [x["k"] == 1 for x in numbers("one class of photos")]
-    assert round(1 / (1 - np.mean(single))) == 5
-    assert "By Lite0, a fifth of the sets of a single kind is split." in guide
+    assert round(1 / (1 - np.mean(single))) == 6
+    assert "By Lite0, a sixth of the sets of a single kind is split." in guide
     rare = [x["overlap"] < 0.5 for x in numbers("rare kinds, Lite2")]
     said = f"by Lite2 {sum(rare)} of {len(rare)} kinds of 6 to 30 are not found"
     assert said in guide
