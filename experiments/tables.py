@@ -57,9 +57,9 @@ CLUSTERS = (
 # nobody gave. Then the order in which rows are fitted became that of their distances from the mean
 # (up to 16,000 distinct rows), so that rounding decides nothing. Of the 550 sets of
 # `number_of_clusters/results.jsonl` 5 have another number of clusters and 27 another ARI (their
-# mean is 0.804 before and 0.807 after): these lines, and those of a verdict of one cluster, are of
-# now, and so are those of the digits in `peers.jsonl`. All 24 lines of `probabilities.jsonl` are the
-# same up to rounding, and so are those on tiny95_lite2 in `peers.jsonl`, and the first four streams
+# mean is 0.804 before and 0.807 after): these lines, those of a verdict of one cluster, and those
+# of the digits in `peers.jsonl` are of now. All 24 lines of `probabilities.jsonl` are the same up
+# to rounding, and so are those on tiny95_lite2 in `peers.jsonl`, and the first four streams
 # of `living.jsonl`. What was not made anew may differ as rarely: the other streams, two sets of
 # `peers.jsonl`, and the clusters of features and pixels in `real`, of which `tables.md` says so.
 SAME = {
