@@ -50,7 +50,7 @@ def last_update(run: Run) -> tuple[Run, Run] | None:
     after = run
     while after.number - 1 in numbers:
         try:
-            earlier = records.read(run.workdir, after.number - 1)
+            earlier = records.read(run.workdir, after.number - 1, run)
         except io.DamagedFile:
             return None
         if after.made_by == "update":

@@ -519,12 +519,14 @@ def opened(workdir: epath.PathLike) -> Iterator[Run]:
         yield read(folder)
 
 
-def read(workdir: epath.PathLike, number: int | None = None) -> Run:
+def read(workdir: epath.PathLike, number: int | None = None, later: Run | None = None) -> Run:
     """Reads a state of a finished run; writes nothing.
 
     Args:
         workdir: folder of the run.
         number: number of a state that is there; None: the newest one.
+        later: a later state of the run. Rows of a store never change: those of its store are not
+            read again.
 
     Raises:
         InputError: the folder has no run or one of an older version, the run is not finished, or a
@@ -534,7 +536,7 @@ def read(workdir: epath.PathLike, number: int | None = None) -> Run:
     numbers = workdirs.states_of_run(path)
     number = numbers[-1] if number is None else number
     with workdirs.damage_of(path, number):
-        return _read(path, number)
+        return _read(path, number, later)
 
 
 @contextlib.contextmanager
@@ -561,7 +563,7 @@ def _damage_of_store(workdir: epath.Path, kind: str, updates: int) -> Iterator[N
         raise io.DamagedFile(path, reason, otherwise) from error
 
 
-def _read(workdir: epath.Path, number: int) -> Run:
+def _read(workdir: epath.Path, number: int, later: Run | None) -> Run:
     """Reads `run-NUMBER.npz`, which must exist, and the features of the run, if it stores any.
 
     `data.dir` of the config is where the images are now.
@@ -589,8 +591,12 @@ def _read(workdir: epath.Path, number: int) -> Run:
         part, _, name = key.partition(".")
         parts[part][name] = stored.pop(key)
     size = about.pop("size")
-    with _damage_of_store(workdir, about["kind"], about["updates"]):
-        features = None if size is None else store.read(workdir, array, size)
+    features = None
+    if size is not None and array is None and later is not None and later.store is not None:
+        features = later.store[:size]
+    elif size is not None:
+        with _damage_of_store(workdir, about["kind"], about["updates"]):
+            features = store.read(workdir, array, size)
     run = Run(
         workdir=workdir,
         number=number,

@@ -144,7 +144,7 @@ def _apply(run: Run, said: dict[str, Any]) -> Run:
         InputError: a correction is invalid, see `carry.carried`, or is about another state.
     """
     for number in reversed(workdirs.states(run.workdir)):
-        shown = records.read(run.workdir, number)
+        shown = records.read(run.workdir, number, run)
         if shown.state == said["state"]:
             run = carry.carried(shown, run, said, _of_later_pages(run, shown))
             return carry.with_applied(run, shown, said)
@@ -160,6 +160,6 @@ def _of_later_pages(run: Run, shown: Run) -> list[tuple[Run, Mapping[str, Any]]]
     result = []
     for of_page in run.pages.values():
         if of_page["number"] > shown.number and of_page["number"] in numbers:
-            state = records.read(run.workdir, of_page["number"])
+            state = records.read(run.workdir, of_page["number"], run)
             result += [(state, file) for file in of_page["files"].values()]
     return result

@@ -737,6 +737,21 @@ def test_a_store_that_is_linked_stays_where_it_is(tmp_path):
     assert np.array_equal(np.load(tmp_path / "elsewhere.npz")["features"], -FIRST)
 
 
+def test_a_command_reads_the_features_of_a_run_once(run, monkeypatch):
+    """However many earlier states it looks at, also those of an update."""
+    page = said_by(run, "page.json", labels={"0": 1})
+    updated(run, NEW, add=True)
+    for name in ("cats", "dogs"):
+        before = corrected(run, names={"1": name})
+    read, sizes = store.read, []
+    monkeypatch.setattr(store, "read", lambda *how: (sizes.append(how[-1]), read(*how))[1])
+    states.correct(run, [page])
+    assert sizes == [len(before.store)]
+    monkeypatch.undo()
+    first = records.read(run, 1)
+    assert_same(records.read(run, 1, records.read(run)), first)
+
+
 def test_no_table_is_read_back(first, tmp_path, monkeypatch):
     """Tables, results and the page are outputs: no command goes by them, however many rows."""
     monkeypatch.setattr("csv.DictReader", None)
