@@ -215,9 +215,13 @@ def check_leaving(run: Run, gone: int, changed: int, confirmed: bool, do: str) -
     if 2 * (gone + changed) <= len(run.columns) or confirmed:
         return
     noun = run.words[0]
-    also = f" and {changed:,} have another vector under their id" if changed else ""
+    of_run = f"of the {counted(len(run.columns), noun)} of {run.workdir}"
+    has_changed = "have another vector under their id"
+    said = f"{changed:,} {of_run} {has_changed}"
+    if gone:
+        said = f"{gone:,} {of_run} would leave"
+        said += f" and {changed:,} {has_changed}" if changed else ""
     raise InputError(
-        f"{gone:,} of the {counted(len(run.columns), noun)} of {run.workdir} would leave{also}: "
-        f"{do}, or confirm that by --yes (in Python confirmed=True); what was decided stays with "
-        f"the {noun}s that stay"
+        f"{said}: {do}, or confirm that by --yes (in Python confirmed=True); what was decided "
+        f"stays with the {noun}s that stay"
     )

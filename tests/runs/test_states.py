@@ -374,7 +374,7 @@ def test_what_was_named_or_decided_comes_back_with_its_rows(run):
     corrected(run, said_by(run, merges=[[a, c]]))
     said = update.update_rows(run, Table(FIRST), with_report=False)[0]
     back = records.read(run)
-    assert said.startswith("30 rows are new.\n  cluster 3 (cats) is back (25 rows)\n")
+    assert said.startswith(f"30 rows are new.\n  cluster {d} (cats) is back (25 rows)\n")
     assert back.cluster_names == {str(d): "cats"}
     assert of(back, FIRST[[0, 25, 26, 27, 28, 50, 75]]) == [c, b, c, -1, b, c, d]
     decided = zip(back.all_features, back.columns["decided"], strict=True)

@@ -366,7 +366,7 @@ def test_rows_that_return_are_not_among_those_that_change(tmp_path, monkeypatch,
     update.main([*flags, "--yes"])
     write(range(40), x + 0.01)
     said = refused(update.main, *flags)
-    assert "0 of the 4 rows of out would leave and 4 have another vector" in said
+    assert "4 of the 4 rows of out have another vector under their id: " in said
 
 
 @pytest.mark.parametrize("name", ["run/assignments.csv", "run/run-1.npz", "rows.npy"])
