@@ -211,6 +211,9 @@ def test_other_images_are_refused_by_what_the_state_says(fitted, gray, tmp_path)
     with pytest.raises(InputError, match=r"images .* have changed since the run") as error:
         small(workdir=saved).fit(gray[::-1])
     assert str(error.value).endswith("started: choose another folder"), "update takes photos alone"
+    np.save(tmp_path / "x.npy", gray)
+    with pytest.raises(InputError, match=r"data.dir = None, not .*x.npy; choose another folder$"):
+        small(workdir=saved).fit(tmp_path / "x.npy")
 
 
 def test_without_a_workdir_it_is_in_a_temporary_one(fitted, gray, tmp_path):

@@ -86,7 +86,8 @@ def replacing(path: epath.Path) -> Iterator[IO[bytes]]:
             error.filename = str(path)
         raise
     finally:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # A read-only disk has told of the file itself.
+            partial.unlink()
 
 
 def write_json(path: epath.PathLike, value: Any) -> None:

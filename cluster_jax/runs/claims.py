@@ -236,13 +236,15 @@ def _check_same(workdir: epath.Path, stored: Mapping[str, Any], config: Mapping[
         config = training_part(config)
     elif stored.get("data", {}).get("features") != config.get("data", {}).get("features"):
         do = "choose another folder"
-        if stored.get("method") == "tree":
+        if stored.get("method") == "tree" and workdirs.states(workdir):
             do = f"`cluster-jax update` takes these in, or {do}"
         raise InputError(f"{workdir} contains a run of other rows: {do}")
     if differing := difference(stored, config):
         do = "choose another folder"
         is_finished = bool(workdirs.states(workdir))
-        if is_finished and differing.startswith("data.dir") and "train" not in config:
+        names = {values.get("data", {}).get("name") for values in (stored, config)}
+        is_of_photos = "train" not in config and names == {"folder"}
+        if is_finished and is_of_photos and differing.startswith("data.dir"):
             do = f"`cluster-jax update --workdir={workdir} FOLDER` takes moved photos, or {do}"
         raise InputError(f"{workdir} contains a run with {differing}; {do}")
 

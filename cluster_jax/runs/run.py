@@ -541,7 +541,7 @@ def read(workdir: epath.PathLike, number: int | None = None, later: Run | None =
 
 @contextlib.contextmanager
 def _damage_of_store(workdir: epath.Path, kind: str, updates: int) -> Iterator[None]:
-    """Lets an error about the store of a run inside say whether the file is made again.
+    """Lets an error about the store of a run inside say what else can be done about it.
 
     Args:
         workdir: folder of the run.
@@ -554,13 +554,35 @@ def _damage_of_store(workdir: epath.Path, kind: str, updates: int) -> Iterator[N
         path, reason = store.path_of(workdir), error.reason
         if kind != "training" and updates:
             # The command of an updated run would embed the photos of now, not those of the run.
-            raise
+            back = _way_back(workdir, epath.Path(error.path).name)
+            raise io.DamagedFile(error.path, reason, back) from error
         if epath.Path(error.path).name in (path.name, workdirs.TRAIN_EMBEDDING):
             path = epath.Path(error.path)
         else:  # Such a run has no other file: the first one is of fewer rows.
             reason = "it has other rows"
         otherwise = "" if kind == "rows" else workdirs.MADE_AGAIN
         raise io.DamagedFile(path, reason, otherwise) from error
+
+
+def _way_back(workdir: epath.Path, name: str) -> str:
+    """Returns how to go back to the newest state that lacks the rows of a file of the store.
+
+    It is "" if there is no such state.
+    """
+    first = int(name.removeprefix("store-").removesuffix(".npz"))
+    numbers = workdirs.states(workdir)
+    for place, number in reversed(list(enumerate(numbers[:-1], 1))):
+        path = workdir / f"run-{number}.npz"
+        with contextlib.suppress(InputError):
+            about = workdirs.values_of(io.read_arrays(path, ("about",)).get("about"), path)
+            if about["size"] > first:
+                continue
+            if numbers[place:] == [number + 1]:
+                undo = f"`cluster-jax update --workdir={workdir} --undo`"
+                return f"go back to the state before by {undo}"
+            later = ", ".join(f"run-{later}.npz" for later in numbers[place:])
+            return f"remove {later} to go back to the state of run-{number}.npz"
+    return ""
 
 
 def _read(workdir: epath.Path, number: int, later: Run | None) -> Run:

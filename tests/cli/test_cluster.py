@@ -483,3 +483,5 @@ def test_files_of_another_run_are_named(files, run, not_clustered):
     run("--features=x4.npy --workdir=means --method=kmeans --n-clusters=2 --report=no")
     said = not_clustered("x --workdir=means --method=kmeans --n-clusters=2")
     assert "means contains a run of other rows: choose another folder" in said
+    pathlib.Path("run/run-1.npz").unlink()  # It is not finished then.
+    assert "run contains a run of other rows: choose another" in not_clustered(f"x {flags}")

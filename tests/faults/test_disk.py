@@ -68,6 +68,14 @@ def test_what_cannot_be_written_is_told_before_the_work(tmp_path, monkeypatch):
                 pipeline.run_pipeline(config, workdir)
 
 
+def test_a_file_on_a_disk_that_is_read_only_is_named(tmp_path):
+    """Where a link of a store leads to; and not the temporary file beside it."""
+    with _mounted(tmp_path / "disk", "size=1m,ro") as folder:
+        with pytest.raises(OSError, match=r"Read-only") as error:
+            io.write(folder / "x.npz", b"x")
+        assert error.value.filename == str(folder / "x.npz")
+
+
 def test_a_file_that_cannot_be_written_is_named(tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))

@@ -191,6 +191,29 @@ def test_an_update_after_a_killed_undo_writes_the_outputs_of_the_newest_state(ru
     assert number > 4
 
 
+def test_lost_rows_of_an_update_say_how_to_go_back(run):
+    """To the state before by an undo; to an earlier one by hand, if corrections came since."""
+    first = records.read(run)
+    updated(run, NEW, add=True)
+    (run / f"store-{N}.npz").unlink()
+    with pytest.raises(InputError, match=r"go back to the state before by .*--undo`$"):
+        records.read(run)
+    states.undo(run)
+    assert_same(records.read(run), first)
+    updated(run, NEW, add=True)
+    corrected(run, names={"1": "cats"})
+    (run / f"store-{N}.npz").unlink()
+    said = r"remove run-2.npz, run-3.npz to go back to the state of run-1.npz$"
+    with pytest.raises(InputError, match=said):
+        records.read(run)
+    for number in (2, 3):
+        (run / f"run-{number}.npz").unlink()
+    assert_same(records.read(run), first)
+    (run / "store-0.npz").unlink()
+    with pytest.raises(InputError, match=r"restore it from a copy$"):
+        records.read(run)
+
+
 @pytest.mark.parametrize("act", [_correct, _update, _undo], ids=lambda act: act.__name__)
 def test_a_full_disk_is_told_and_the_state_is_whole(run, tmp_path, monkeypatch, act):
     """Whichever file no longer has room: it is the state before or the one after, and goes on."""
