@@ -103,29 +103,36 @@ def table(before: Run, run: Run) -> dict[str, list[Any]]:
 def matched(before: Run, run: Run) -> NDArray:
     """Returns the row of a state that each row of a later state was there, int64 `[n]`, or -1.
 
-    It is the row with the same features or, for photos and rows with ids, else the same name: a
-    photo that was turned or replaced, or a row with another vector.
+    It is the same row, see `rows_now`, or a photo that another one has replaced under its name.
     """
-    was = np.full(len(run.columns), -1)
-    _, new, old = np.intersect1d(run.columns["row"], before.columns["row"], return_indices=True)
-    was[new] = old
-    if run.names is not None and (was < 0).any():
+    was = rows_now(run, before)
+    if run.is_of_images and run.names is not None:
         earlier, now = paths(before), paths(run)
-        left = {earlier[i]: i for i in np.setdiff1d(np.arange(len(earlier)), old).tolist()}
+        left = {earlier[i]: i for i in np.setdiff1d(np.arange(len(earlier)), was).tolist()}
         for i in np.flatnonzero(was < 0).tolist():
             was[i] = left.pop(now[i], -1)
     return was
 
 
 def rows_now(before: Run, run: Run) -> NDArray:
-    """Returns the row of a later state that each row of a state is, int64 `[n]`, -1 if it is gone.
+    """Returns the row of another state that each row of a state is, int64 `[n]`, -1 if it is gone.
 
-    Unlike for `matched`, another photo under an old name is another photo.
+    A row of embeddings is known by its id, if it has one, and all others by their number
+    (`Run.columns["id"]`), which a photo keeps under another name, and if a tag turns it.
     """
-    now = matched(run, before)
-    if run.is_of_images:
-        now[(now >= 0) & (run.columns["since"][now] > before.updates)] = -1
+    is_named = not run.is_of_images and run.names is not None
+    one, other = (each.names if is_named else each.columns["id"] for each in (before, run))
+    _, old, new = np.intersect1d(np.asarray(one), np.asarray(other), return_indices=True)
+    now = np.full(len(before.columns), -1)
+    now[old] = new
     return now
+
+
+def _both(before: Run, run: Run) -> tuple[NDArray, NDArray]:
+    """Returns the rows, int64 `[b]` each, that two states have of all rows that are in both."""
+    now = rows_now(before, run)
+    was = np.flatnonzero(now >= 0)
+    return was, now[was]
 
 
 def _name(run: Run, row: int) -> str | int:
@@ -213,7 +220,7 @@ def words(before: Run, run: Run, *, refit: bool) -> str:
 
 def _from_no_cluster(before: Run, run: Run) -> int:
     """Returns the number of rows that were in no cluster, and are in one now."""
-    _, was, now = np.intersect1d(before.columns["row"], run.columns["row"], return_indices=True)
+    was, now = _both(before, run)
     return int(((before.labels[was] < 0) & (run.labels[now] >= 0)).sum())
 
 
@@ -227,7 +234,7 @@ def lost(before: Run, run: Run) -> str:
         run: the later one.
     """
     noun, group = run.words
-    _, was, now = np.intersect1d(before.columns["row"], run.columns["row"], return_indices=True)
+    was, now = _both(before, run)
     decided = before.columns["decided"][was] & ~run.columns["decided"][now]
     ended = set(before.labels[was].tolist()) - set(run.labels[now].tolist())
     names = [before.named[cluster] for cluster in sorted(ended & before.named.keys())]

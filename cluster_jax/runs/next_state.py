@@ -64,7 +64,7 @@ def with_rows(run: Run, count: int, first: int = 0) -> Run:
     They are the rows of its store from `first` on, which the store need not have yet.
     """
     added = np.zeros(count, COLUMNS)
-    added["row"] = first + np.arange(count)
+    added["id"] = added["row"] = first + np.arange(count)
     added["since"] = run.updates + 1
     return dataclasses.replace(run, columns=np.concatenate([run.columns, added]))
 

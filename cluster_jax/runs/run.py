@@ -38,14 +38,15 @@ from cluster_jax.training import build
 from cluster_jax.training.config import PhotosConfig, parse_config
 
 KEPT = 8  # states of which the files are kept
-# Of an image or row: its row in the store of features, its cluster now and as it was found, whether
+# Of an image or row: the number by which it is the same one in all states, its row in the store of
+# features (another one with other features), its cluster now and as it was found, whether
 # a person has decided about it and keeps it of its copies, the update in which it came, for how
 # many updates in a row it has been found apart from its cluster (see `clustering.stable_ids`), and
 # its cluster before another number of clusters was asked for.
 COLUMNS = np.dtype(
     {
-        "names": ["row", "label", "found", "decided", "kept", "since", "apart", "earlier"],
-        "formats": ["i8", "i8", "i8", "?", "?", "i8", "i8", "i8"],
+        "names": ["id", "row", "label", "found", "decided", "kept", "since", "apart", "earlier"],
+        "formats": ["i8", "i8", "i8", "i8", "?", "?", "i8", "i8", "i8"],
     }
 )
 # Titles of columns that a table of embeddings may have beside the ids.

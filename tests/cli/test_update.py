@@ -280,7 +280,8 @@ def test_a_title_written_into_a_file_leaves_the_photo(place, capsys):
     assert b"summer house" in next((place / "sorted").glob(f"*/{moved['image']}")).read_bytes()
 
 
-def test_what_an_older_page_says_of_a_photo_that_was_turned_since(place):
+@pytest.mark.parametrize("name", ["07.png", "of another name.png"])
+def test_what_an_older_page_says_of_a_photo_that_was_turned_since(place, name):
     """It is the same photo, though its features are others. Another one under its name is not."""
     run, photos = place / "run", place / "photos"
     first = records.read(run)
@@ -291,13 +292,16 @@ def test_what_an_older_page_says_of_a_photo_that_was_turned_since(place):
     exif[ExifTags.Base.Orientation] = 6
     with Image.open(photos / first.names[7]) as file:
         file.save(photos / first.names[7], exif=exif)
+    (photos / first.names[7]).rename(photos / name)
     (pixels,) = toy.photos(41)[0][40:]
     Image.fromarray(pixels).save(photos / first.names[9])
     update.main([f"--workdir={run}"])
     report.main([str(run), f"--corrections={place}/c.json"])
     after = records.read(run)
     where = dict(zip(after.names, after.labels.tolist(), strict=True))
-    assert (where[first.names[7]], after.columns["decided"].sum()) == (other, 1)
+    assert (where[name], after.columns["decided"].sum()) == (other, 1)
+    kinds = {row["name"]: row["change"] for row in toy.table(run, "changes.csv")}
+    assert kinds == {name: "changed", first.names[9]: "changed"}
     assert where[first.names[9]] >= 0
 
 
