@@ -339,7 +339,9 @@ class Run:
         By it a file of corrections says which rows, clusters and names it is about.
         """
         said = [sorted(self.named.items()), sorted(self.held), sorted(self.whole)]
-        parts = [self.names, *said, self.next_label]
+        # Photos are known by their contents: renamed ones, and another folder, change no page.
+        names = None if self.is_of_images and self.facts is not None else self.names
+        parts = [names, *said, self.next_label]
         shown = [self.columns[name] for name in ("label", "decided", "kept")]
         shown += [self.columns["row"] if self.facts is None else self.facts["digest"]]
         text = b"".join([json.dumps(parts).encode(), *(column.tobytes() for column in shown)])

@@ -1,6 +1,7 @@
 """Where photos are: a file or folder that cannot be read today is not gone; one given up is."""
 
 import errno
+import json
 import os
 import pathlib
 import zipfile
@@ -145,7 +146,12 @@ def test_an_empty_folder_changes_nothing(run):
     """Though the names of photos are relative to the folder that holds both."""
     images.main(["here/a", "--workdir=one", "--quiet", *QUICK])
     os.mkdir("empty")
-    assert updated(pathlib.Path("one"), "empty").number == 1
+    page = {"state": records.read("one").state, "wrong": [3]}
+    pathlib.Path("page.json").write_text(json.dumps(page))
+    after = updated(pathlib.Path("one"), "empty")
+    assert (after.number, after.state) == (1, page["state"])
+    report.main(["one", "--corrections=page.json", "--quiet"])
+    assert records.read("one").labels[3] == -1
 
 
 def test_another_number_reads_no_photo(run):
