@@ -109,7 +109,7 @@ def next_state(before: Run, now: Now, x: Rows, numbers: Numbers, clustering: Clu
     found = clustering.cluster_labels
     is_whole = len(found) == len(after.columns)
     rows = np.arange(len(found)) if is_whole else after.rows
-    state = _numbered(now, rows, x, numbers, clustering)
+    state = _numbered(now, x, numbers, clustering) if len(now.old) else _first(after, found)
     columns = after.columns.copy()
     columns["label"] = NO_CLUSTER
     columns["label"][rows] = state.ids
@@ -203,30 +203,25 @@ def placer_of(clustering: Clustering, ids: NDArray, x: NDArray, run: Run) -> Pla
     return ByVotes(labels, options.n_neighbors, known)
 
 
-def _numbered(
-    now: Now, rows: NDArray, x: Rows, numbers: Numbers, clustering: Clustering
-) -> stable_ids.State:
-    """Returns the clusters of rows int `[m]`, ascending, with their numbers, see `next_state`."""
+def _numbered(now: Now, x: Rows, numbers: Numbers, clustering: Clustering) -> stable_ids.State:
+    """Returns the clusters of the n rows, of which some are old, with their numbers.
+
+    All rows are clustered then. For the arguments see `next_state`.
+    """
     after, n_old = now.after, len(now.old)
     found = clustering.cluster_labels
-    decided = after.columns["decided"]
-    if not n_old:
-        return _first(after, found)
+    columns = after.columns
     labels, follows = _with_copies(after, n_old)
-    known = stable_ids.State(
-        labels[rows],
-        after.columns["since"][rows],
-        after.columns["apart"][rows],
-        after.next_label,
-        after.updates,
-    )
-    is_fixed = (decided | follows | np.isin(labels, list(after.held)))[rows]
+    times = columns["since"], columns["apart"]
+    known = stable_ids.State(labels, *times, after.next_label, after.updates)
+    is_decided = columns["decided"] | follows
+    is_fixed = is_decided | np.isin(labels, list(after.held))
     if numbers == "refit":
         return stable_ids.refit(known, found, is_fixed)
-    if numbers == "kept" and clustering.tree is not None:
-        n_known = int(np.searchsorted(rows, n_old))
-        return _kept(known, n_known, x, clustering.tree, is_fixed, after.originals, now.changed)
-    return _other(after, rows, stable_ids.refit(known, found), labels, decided | follows)
+    if numbers == "other":
+        return _other(after, stable_ids.refit(known, found), labels, is_decided)
+    assert clustering.tree is not None
+    return _kept(known, n_old, x, clustering.tree, is_fixed, after.originals, now.changed)
 
 
 def _first(after: Run, found: NDArray) -> stable_ids.State:
@@ -242,7 +237,7 @@ def _first(after: Run, found: NDArray) -> stable_ids.State:
 
 
 def _other(
-    after: Run, rows: NDArray, state: stable_ids.State, labels: NDArray, is_decided: NDArray
+    after: Run, state: stable_ids.State, labels: NDArray, is_decided: NDArray
 ) -> stable_ids.State:
     """Returns what `_numbered` does for another number of clusters.
 
@@ -250,16 +245,14 @@ def _other(
 
     Args:
         after: see `Now`.
-        rows: int `[m]`, ascending, the rows that were clustered.
-        state: the clusters that are found in them, by the numbers of those that are the same.
-        labels: int `[n]`, the clusters of all rows before.
+        state: the clusters that are found, by the numbers of those that are the same.
+        labels: int `[n]`, the clusters of the rows before.
         is_decided: bool `[n]`, rows that a person has decided about, and their copies.
     """
-    earlier = after.columns["earlier"][rows]
-    ids = _returned(state.ids, labels[rows], earlier, after.next_label)
+    ids = _returned(state.ids, labels, after.columns["earlier"], after.next_label)
     alive = np.unique(ids).tolist()
     stays = is_decided & ((labels == NO_CLUSTER) | np.isin(labels, alive))
-    return state._replace(ids=np.where(stays[rows], labels[rows], ids))
+    return state._replace(ids=np.where(stays, labels, ids))
 
 
 def of_copies(run: Run) -> NDArray:

@@ -1,7 +1,7 @@
 """A run of photos: a pretrained network embeds them. Nothing is trained.
 
-Each photo is read and decoded once: its features, its thumbnail and the facts about its file are
-kept in the store of the run, from which all later commands take them.
+Each photo is read and decoded once: its features and its thumbnail are kept in the store of the
+run, and the facts about its file in its states, from which all later commands take them.
 """
 
 import dataclasses
@@ -172,8 +172,7 @@ def _write(workdir: epath.Path, first: int, rows: Batch) -> None:
         rows: what `embed` has returned, without photos that cannot be read.
     """
     if files := rows["thumbnail"].tolist():
-        facts = rows.get("facts", np.zeros(len(files), images.FACTS))
-        pictures = Pictures(first + np.arange(len(files)), files, facts)
+        pictures = Pictures(first + np.arange(len(files)), files)
         stores.write(workdir, first, len(files), rows["backbone"], pictures)
 
 

@@ -81,15 +81,21 @@ def cluster(
         stem = pathlib.Path(str(files["features"])).stem or "features"
         workdir = claims.default_path("clusters", stem, config)
     workdir = epath.Path(checks.local(workdir)).expanduser()
-    claims.check_folder(workdir)
-    # A finished run is returned, also one that cannot be written.
-    is_alone = devices.is_first() and not workdirs.states(workdir)
-    with workdirs.locked(workdir) if is_alone else contextlib.nullcontext():
+
+    def finished() -> Run | None:
         with checks.named({"data.labels": "the SHA-256 of --labels"}):
-            finished = claims.claim(workdir, config)
-        if workdirs.agree(finished is not None, workdir):
-            devices.say(f"{workdir} is finished; choose another folder to run it again")
-            return page.ensured(records.read(workdir), with_report=with_report)
+            is_there = claims.claim(workdir, config) is not None
+        if not workdirs.agree(is_there, workdir):
+            return None
+        devices.say(f"{workdir} is finished; choose another folder to run it again")
+        return records.read(workdir)
+
+    # Before the lock: a finished run may be read-only, and nothing is left in a refused folder.
+    if (there := finished()) is not None:
+        return page.ensured(there, with_report=with_report)
+    with workdirs.locked(workdir) if devices.is_first() else contextlib.nullcontext():
+        if (there := finished()) is not None:
+            return there
         before = Run("rows", workdir, io.plain(config), {})
         after = dataclasses.replace(
             with_rows(before, len(features.values)),

@@ -39,10 +39,10 @@ from cluster_jax.training.config import PhotosConfig, parse_config
 
 KEPT = 8  # states of which the files are kept
 # Of an image or row: the number by which it is the same one in all states, its row in the store of
-# features (another one with other features), its cluster now and as it was found, whether
-# a person has decided about it and keeps it of its copies, the update in which it came, for how
-# many updates in a row it has been found apart from its cluster (see `clustering.stable_ids`), and
-# its cluster before another number of clusters was asked for.
+# features (another one with other features), its cluster now and without what a person has decided,
+# whether a person has decided about it and keeps it of its copies, the update in which it came, for
+# how many updates in a row it has been found apart from its cluster (see `clustering.stable_ids`),
+# and its cluster before another number of clusters was asked for.
 COLUMNS = np.dtype(
     {
         "names": ["id", "row", "label", "found", "decided", "kept", "since", "apart", "earlier"],
@@ -107,8 +107,8 @@ class Run:
             whether the state was given these clusters: an update may keep others.
         store: float `[s, d]`, the features of all rows that the run has or had; None: they are not
             stored.
-        names: path of each image relative to `data.dir`, or id of each row; None: they are
-            numbered.
+        names: path of each image relative to the folder that holds all of `data.dir`, or id of
+            each row; None: they are numbered.
         distances: float32 `[m]`, distance to the center of the cluster.
         outliers: bool `[m]`, rows of clusters too small to count.
         linkage: float64 `[k - 1, 4]`, the tree of the clusters in SciPy's form, whose leaf i is the

@@ -2,7 +2,7 @@
 
 Its rows never move or change: a state of the run says how many the store has, and which of them are
 those of the state. Each state with new photos or rows adds one file, `store-ROW.npz`, named by its
-first row, with their features, and of photos their thumbnails and facts. No state reads a file that
+first row, with their features, and of photos their thumbnails. No state reads a file that
 a killed or an undone update has left: the next one that begins with this row replaces it. The
 features of a training are the rows of its embedding.
 """
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from cluster_jax.core import io
 from cluster_jax.data import images, thumbnails
 from cluster_jax.data.datasets import Dataset
-from cluster_jax.data.images import FACTS
 from cluster_jax.encoding.embed import readable_rows
 from cluster_jax.runs import workdir as workdirs
 
@@ -31,17 +30,15 @@ def path_of(workdir: epath.Path, first: int = 0) -> epath.Path:
 
 
 class Pictures(NamedTuple):
-    """Thumbnails of images, and facts about their files.
+    """Thumbnails of images.
 
     Attributes:
         rows: int64 `[m]`, ascending, the rows of the store.
         thumbnails: the thumbnail of each of these rows, see `thumbnails.encode`.
-        facts: `[m]` of `data.images.FACTS`; zeros for images that are no files.
     """
 
     rows: NDArray
     thumbnails: Sequence[bytes]
-    facts: NDArray
 
     def places(self, rows: NDArray) -> NDArray:
         """Returns the place of the thumbnail of each row int `[n]`, int64, -1 without one."""
@@ -69,11 +66,10 @@ def write(
         features: `[count, d]`, in any dtype; None: those of a training.
         pictures: those of the rows that have one; None: no row has.
     """
-    rows, files, facts = pictures or Pictures(np.zeros(0, np.int64), (), np.zeros(0, FACTS))
+    rows, files = pictures or Pictures(np.zeros(0, np.int64), ())
     content = np.frombuffer(b"".join(files), np.uint8)
     ends = np.cumsum([len(file) for file in files], dtype=np.int64)
-    stored = {"count": np.array(count), "rows": rows, "facts": facts}
-    stored |= {"ends": ends, "content": content}
+    stored = {"count": np.array(count), "rows": rows, "ends": ends, "content": content}
     if features is not None:
         stored["features"] = features
     io.write_arrays(path_of(workdir, first), stored, compressed=False)
@@ -134,15 +130,13 @@ def read_pictures(workdir: epath.Path, size: int) -> Pictures:
         DamagedFile: a file is not what was written.
     """
     rows = [np.zeros(0, np.int64)]
-    facts = [np.zeros(0, FACTS)]
     files = list[bytes]()
-    for stored in _read(workdir, size, ("rows", "facts", "ends", "content")):
+    for stored in _read(workdir, size, ("rows", "ends", "content")):
         rows.append(stored["rows"])
-        facts.append(stored["facts"])
         content = stored["content"].tobytes()
         ends = stored["ends"].tolist()
         files += [content[i:j] for i, j in zip([0, *ends], ends, strict=False)]
-    return Pictures(np.concatenate(rows), files, np.concatenate(facts))
+    return Pictures(np.concatenate(rows), files)
 
 
 def encoded(pixels: NDArray) -> list[bytes]:
@@ -168,6 +162,5 @@ def complete(workdir: epath.Path, dataset: Dataset, most: int = MOST_PICTURES) -
         files = list[bytes]()
         for part in images.chunks(len(rows), "making thumbnails"):
             files += encoded(dataset.shown.fetch(rows[part]))
-        facts = np.zeros(len(rows), FACTS) if dataset.facts is None else dataset.facts(rows)
-        pictures = Pictures(rows, files, facts)
+        pictures = Pictures(rows, files)
     write(workdir, 0, dataset.size, None, pictures)

@@ -246,8 +246,8 @@ def _differs(before: Run, after: Run) -> bool:
 def _unchanged(before: Run, run: Run, *, with_report: bool) -> Ended:
     """Returns the message and values of an update without a change of photos or rows.
 
-    A new place of the photos, what is away or cannot be read, another order of rows, and facts
-    about files into which something was written are stored in the state, whose number stays.
+    Another list of folders, what is away or cannot be read, another order of rows, and facts about
+    files into which something was written are stored in the state, whose number stays.
     Outputs that a killed process has left behind are written again.
 
     Args:

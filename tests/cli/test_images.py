@@ -249,7 +249,7 @@ def test_each_photo_is_decoded_once(photos, tmp_path, monkeypatch):
     kept = store.read_pictures(run.workdir, len(run.store))
     for row, name in enumerate(run.names):
         content = (photos / name).read_bytes()
-        facts = kept.facts[row]
+        facts = run.facts[row]
         assert facts["bytes"] == len(content)
         assert facts["file"].tobytes() == hashlib.sha256(content).digest()
         with Image.open(photos / name) as image:
