@@ -44,8 +44,8 @@ def originals(x: Rows) -> tuple[NDArray, NDArray]:
 def outwards(rows: NDArray) -> NDArray:
     """Returns the order of rows `[m, d]` by their distance from their mean, int64 `[m]`.
 
-    What is drawn, and which of two equally good steps is taken, depends on the order of the rows:
-    in this one it does not depend on rounding. Equally distant rows stay in the order that they
+    What is drawn, and which of two equally good steps is taken, depends on the order of the rows,
+    and this order hardly depends on rounding. Equally distant rows stay in the order that they
     have.
 
     Example:

@@ -17,9 +17,10 @@ It takes five steps:
 5. The probability of a cluster is its share among a row and its neighbors, after two rounds of
    averaging as in label spreading [1], see `membership`.
 
-The order of the rows does not matter, and of up to 16,000 distinct rows neither do the order of
-the columns and rounding, unless two answers are equally good. Each constant is explained where it
-is defined; `experiments/log.md` has what each rule gains.
+The order of the rows does not matter. Of up to 16,000 distinct rows rounding does not either,
+unless two answers are equally good, nor does the order of the columns, unless they are rounded
+values, which get noise (`representation.dequantize`). Each constant is explained where it is
+defined; `experiments/log.md` has what each rule gains.
 
 References:
     [1] Zhou et al. 2004, Learning with local and global consistency.
