@@ -1,10 +1,10 @@
-"""The store of a run: features and pictures of its images, so that no later call reads these.
+"""The store of a run: features of photos or rows, and pictures, so that no later call reads them.
 
 Its rows never move or change: a state of the run says how many the store has, and which of them are
-those of the state. Each state with new photos or rows adds one file, `store-ROW.npz`, named by its
-first row, with their features, and of photos their thumbnails. No state reads a file that
-a killed or an undone update has left: the next one that begins with this row replaces it. The
-features of a training are the rows of its embedding.
+those of the state. Each state with new features adds one file, `store-ROW.npz`, named by its first
+row, with them and, of photos, their thumbnails. No state reads a file that a killed or an undone
+update has left: the next one that begins with this row replaces it. The features of a training are
+the rows of its embedding.
 """
 
 from collections.abc import Collection, Sequence
