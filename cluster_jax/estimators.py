@@ -22,8 +22,7 @@ from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from cluster_jax.clustering.base import NO_CLUSTER, Assignment
-from cluster_jax.clustering.tree import linkage_of_means
-from cluster_jax.core import arrays, checks, io, logs
+from cluster_jax.core import checks, io, logs
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config, override, override_all, parse_section
 from cluster_jax.data import datasets
@@ -225,7 +224,7 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
 
     def fit_transform(self, X: Images, y: ArrayLike | None = None) -> NDArray:
         """Fits the clusters and returns the features of the images."""
-        return self.fit(X, y)._run.all_features
+        return self.fit(X, y)._run.features
 
     def transform(self, X: Images) -> NDArray:
         """Computes features of images as they are clustered, float32 `[m, d]`, unit rows.
@@ -445,28 +444,15 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
         self._encoder = None
         self.files_ = run.names
         self.changes_ = run.events
-        self.labels_ = run.labels.copy()
+        self.labels_ = run.titles(run.labels).copy()
         self.distances_ = run.distances.astype(np.float64)
         self.outliers_ = run.outliers
         self.linkage_ = run.linkage
         self.tree_ = run.tree
         self.probabilities_ = run.probabilities
-        if run.known_classes is not None:
-            self._set_classes(run)
-        counted = np.unique(run.labels[run.rows][~run.outliers])
+        counted = np.unique(run.labels[~run.outliers & ~run.has_class])
         self.n_clusters_ = int((counted != NO_CLUSTER).sum())
         return self
-
-    def _set_classes(self, run: Run) -> None:
-        """Sets the fitted attributes of novel class discovery, which are of all images."""
-        features = run.all_features
-        _, codes = np.unique(run.labels, return_inverse=True)
-        means = arrays.cluster_means(features, codes)
-        self.labels_ = run.titles(run.labels)
-        self.distances_ = arrays.distances_to_centers(features, means, codes)
-        self.outliers_ = np.zeros(len(codes), bool)
-        self.linkage_ = linkage_of_means(features, run.labels)
-        self.tree_ = self.probabilities_ = None
 
     def _printing(self) -> contextlib.AbstractContextManager[None]:
         """Prints progress if `verbose`."""

@@ -57,16 +57,15 @@ def test_what_fit_leaves(fitted, images):
     assert fitted.results_["metrics"]["discovery"]["novel"]["acc"] is None
     assert fitted.results_["config"]["novel"]["classes"] is None
     assert not fitted.outliers_[known].any()
-    features = fitted._run.all_features
-    own = features[fitted.labels_ == "at"]
-    np.testing.assert_allclose(
-        fitted.distances_[fitted.labels_ == "at"],
-        np.linalg.norm(own - own.mean(axis=0), axis=1),
-        atol=1e-5,
-    )
+    features = fitted._run.features
+    for name in np.unique(fitted.labels_):  # known or novel
+        own = features[fitted.labels_ == name]
+        far = np.linalg.norm(own - own.mean(axis=0), axis=1)
+        np.testing.assert_allclose(fitted.distances_[fitted.labels_ == name], far, atol=1e-5)
     rows = toy.table(fitted._run.workdir)
     assert [row["class"] for row in rows] == fitted.labels_.tolist()
-    assert [row["distance"] == "" for row in rows] == known.tolist()
+    assert [row["kmeans_cluster"] == "" for row in rows] == known.tolist()
+    np.testing.assert_allclose([float(row["distance"]) for row in rows], fitted.distances_, 1e-5)
     np.testing.assert_allclose(fitted.transform(pixels), features, atol=1e-5)
 
 
@@ -83,33 +82,45 @@ def test_new_images_are_told_by_name_or_number(fitted, images):
     assert where.is_novel.dtype == bool
 
 
-def test_a_person_corrects_novel_classes_and_the_known_ones_stay(fitted, images, tmp_path):
+@pytest.mark.filterwarnings("ignore:the novel head")
+def test_a_person_corrects_novel_classes_and_the_known_ones_stay(fitted, config, images, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(fitted._run.workdir, run)
     first = records.read(run)
+    known = images[1] != "-1"
+    unlabeled = np.flatnonzero(~known).tolist()
+    assert not first.is_corrected
+    np.testing.assert_array_equal(first.columns["decided"], known)
     called = page.report_data(first).names
-    assert called == {str(c): f"novel {c - 2}" for c in np.unique(first.labels[first.rows])}
-    to = int(first.labels[first.rows[0]])
+    found = np.unique(first.labels[unlabeled]).tolist()
+    assert called == {"0": "at", "1": "under"} | {str(c): f"novel {c - 2}" for c in found}
+    to = int(first.labels[unlabeled[0]])
     said = {
         "state": first.state,
         "names": {str(to): "owls"},
-        "labels": {"3": to},
+        "labels": {str(unlabeled[3]): to},
         "new": {"a": "bats"},
     }
-    said["labels"] |= {str(i): "a" for i in (5, 6)}
+    said["labels"] |= {str(unlabeled[i]): "a" for i in (5, 6)}
     (tmp_path / "said.json").write_text(json.dumps(said))
     states.correct(run, [tmp_path / "said.json"])
     table = toy.table(run)
-    known = images[1] != "-1"
-    assert [row["class"] for row in table if row["distance"] == ""] == images[1][known].tolist()
-    moved = [table[row] for row in first.rows[[3, 5, 6]]]
+    assert [table[row]["class"] for row in np.flatnonzero(known)] == images[1][known].tolist()
+    moved = [table[unlabeled[i]] for i in (3, 5, 6)]
     new = f"novel {first.labels.max() + 1 - 2}"
     assert [row["class"] for row in moved] == [f"novel {to - 2}", new, new]
     assert [row["name"] for row in moved] == ["owls", "bats", "bats"]
     now = cluster_jax.load(run)
     found = now.results_["metrics"]["discovery"]["novel"]
-    assert found["n_clusters"] == len(np.unique(records.read(run).labels[first.rows]))
+    assert found["n_clusters"] == len(np.unique(records.read(run).labels[unlabeled]))
     assert set(now.predict(images[0][:9])) <= {row["class"] for row in table}
+    # Another section `eval` scores other clusters; what a person has decided stays.
+    other = {**config, "eval": {**config["eval"], "n_init": 2}}
+    again = ImageClusterer(other, workdir=run, n_clusters=3, verbose=False).fit(*images)
+    assert again.labels_.tolist() == [row["class"] for row in table]
+    assert [row["name"] for row in toy.table(run)] == [row["name"] for row in table]
+    assert again.results_["metrics"]["discovery"]["novel"] == found
+    assert records.read(run).number == 3
 
 
 def test_loaded(fitted, images):

@@ -145,7 +145,7 @@ def test_nearest_against_all_pairs(fitted, images):
     queries = toy.images(11, seed=9)[0]
     found = fitted.nearest(queries, 4)
     rows = fitted.transform(queries).astype(np.float64)
-    similarities = rows @ fitted._run.all_features.astype(np.float64).T
+    similarities = rows @ fitted._run.features.astype(np.float64).T
     expected = np.argsort(-similarities, axis=1, kind="stable")[:, :4]
     np.testing.assert_array_equal(found.indices, expected)
     wanted = np.take_along_axis(similarities, expected, axis=1)

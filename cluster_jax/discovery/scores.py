@@ -49,16 +49,11 @@ class Discovery(NamedTuple):
             the novel class of an unlabeled one.
         novelty_threshold: a new image is novel if its distance, 1 - cosine, to the nearest training
             image is larger (see `placing.novelty_threshold`).
-        cluster_labels: int32, the novel class of each unlabeled image, counted from 0.
-        distances: float32, Euclidean, from the features of each unlabeled image to the mean of
-            its novel class.
     """
 
     metrics: dict[str, Any]
     classes: NDArray
     novelty_threshold: float
-    cluster_labels: NDArray
-    distances: NDArray
 
 
 def name(label: int, known_names: Sequence[str]) -> str:
@@ -157,9 +152,7 @@ def discover(
         if test is not None:
             matching = partition.matching(true_labels, cluster_labels)
             metrics["test"] = _test_metrics(train, classes, matching, test)
-    distances = clusters.distances_to_means(train.features[unlabeled], cluster_labels)
-    threshold = placing.novelty_threshold(train.features)
-    return Discovery(metrics, classes, threshold, cluster_labels, distances)
+    return Discovery(metrics, classes, placing.novelty_threshold(train.features))
 
 
 def _test_metrics(

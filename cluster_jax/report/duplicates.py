@@ -102,20 +102,6 @@ def are_copies(repeated: Duplicates | None, images: NDArray) -> NDArray:
     return np.isin(images, copies)
 
 
-class Shown(NamedTuple):
-    """Duplicates, and which of them are in a report.
-
-    Attributes:
-        duplicates: the duplicates among all images of the run.
-        sources: file name of each image of the run, or None.
-        rows: int64 `[n]`, the image of each point of the report; None: point i is image i.
-    """
-
-    duplicates: Duplicates
-    sources: tuple[str, ...] | None
-    rows: NDArray | None = None
-
-
 def with_picked(repeated: Duplicates, kept: Sequence[int]) -> Duplicates:
     """Returns duplicates of which a person has picked images to keep.
 
@@ -148,16 +134,22 @@ def from_arrays(stored: Mapping[str, NDArray]) -> Duplicates:
     return Duplicates(**values)
 
 
-def record(shown: Shown) -> list[dict[str, Any]]:
+def record(
+    repeated: Duplicates | None, sources: Sequence[str] | None
+) -> list[dict[str, Any]] | None:
     """Returns all groups for the page's script, the largest first.
+
+    Args:
+        repeated: the duplicates among the images of a run; None: the result is None, too.
+        sources: file name of each image of the run, or None.
 
     Returns:
         For each group its "kind", "exact" if all its images are the same, and its "images": the
-        number of the point in the report ("index", -1 for none), "name", "width", "height",
-        "bytes", "taken", and whether it is the image to "keep".
+        number of the image ("index"), "name", "width", "height", "bytes", "taken", and whether it
+        is the image to "keep".
     """
-    repeated = shown.duplicates
-    point_of = None if shown.rows is None else {row: i for i, row in enumerate(shown.rows.tolist())}
+    if repeated is None:
+        return None
     groups = []
     for number in range(repeated.n_groups):
         places = np.flatnonzero(repeated.groups == number)
@@ -167,8 +159,8 @@ def record(shown: Shown) -> list[dict[str, Any]]:
             facts = repeated.facts[place]
             images.append(
                 {
-                    "index": image if point_of is None else point_of.get(image, -1),
-                    "name": f"image {image}" if shown.sources is None else shown.sources[image],
+                    "index": image,
+                    "name": f"image {image}" if sources is None else sources[image],
                     **{name: facts[name].item() for name in ("width", "height", "bytes")},
                     "taken": facts["taken"].decode(),
                     "keep": bool(repeated.keep[place]),

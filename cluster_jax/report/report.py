@@ -43,7 +43,7 @@ def render(data: ReportData) -> str:
         "words": {"point": data.noun, "cluster": data.group},
         "map": report_map.build_map(data, clusters, doubts, changed, questions(data, doubts)),
         "tree": tree,
-        "duplicates": None if data.duplicates is None else duplicates.record(data.duplicates),
+        "duplicates": duplicates.record(data.duplicates, data.sources),
     }
     is_shown = {
         "changed": data.changes,
@@ -181,15 +181,9 @@ def _seconds(data: ReportData, point: int) -> float:
 
 def _copies(data: ReportData) -> dict[int, list[int]]:
     """Returns the copies of each point that has some, itself among them; only undecided ones."""
-    shown = data.duplicates
-    if shown is None:
-        return {}
-    points = np.arange(len(data.cluster_labels))
-    images = points if shown.rows is None else shown.rows
-    count = max(images.max(initial=-1), shown.duplicates.images.max(initial=-1)) + 1
-    sets = duplicates.groups_of(shown.duplicates, int(count))[images]
+    sets = duplicates.groups_of(data.duplicates, len(data.cluster_labels))
     members = dict[int, list[int]]()
-    for point in points[(sets >= 0) & ~data.is_decided].tolist():
+    for point in np.flatnonzero((sets >= 0) & ~data.is_decided).tolist():
         members.setdefault(int(sets[point]), []).append(point)
     return {point: points for points in members.values() for point in points}
 
@@ -203,6 +197,7 @@ def _overview(data: ReportData, real: Sequence[Cluster]) -> dict[str, Any]:
 
     Returns:
         - "n_large", "n_small": numbers of clusters with a point that is no outlier, and of others;
+          of a discovery, of the novel classes;
         - "n_points": how many points were clustered, of which the page may show a sample;
         - "is_given": whether the number of clusters was set in advance;
         - "is_corrected": whether a person has corrected them;
@@ -228,6 +223,8 @@ def _overview(data: ReportData, real: Sequence[Cluster]) -> dict[str, Any]:
     n_small = len(real) - n_large
     if rows_used:
         n_large, n_small = summary.tally(scores)
+    if discovery:
+        n_large, n_small = discovery["novel"]["n_clusters"], 0
     verdict = summary.verdict(judged, f"{data.noun}s", data.group)
     if n_large == 1 and not summary.is_too_few(judged):
         verdict = None

@@ -11,7 +11,7 @@ from cluster_jax.clustering import tree
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.stable_ids import Event
 from cluster_jax.core import arrays
-from cluster_jax.report.duplicates import Shown, are_copies
+from cluster_jax.report.duplicates import Duplicates, are_copies
 
 # Twenty distinguishable colors (at least 0.08 in OKLab) and from a white and a nearly black page;
 # after the twentieth cluster they start again. Each cluster keeps its color, as it keeps its ID.
@@ -118,7 +118,7 @@ class ReportData(NamedTuple):
     has_picture: NDArray | None = None
     skipped: tuple[tuple[str, str], ...] = ()
     linkage: NDArray | None = None
-    duplicates: Shown | None = None
+    duplicates: Duplicates | None = None
     features: NDArray | None = None
     names: Mapping[str, str] = {}
     settled: Collection[int] = ()
@@ -149,11 +149,7 @@ class ReportData(NamedTuple):
     @property
     def is_copy(self) -> NDArray:
         """Which points are equal or nearly equal to another one that is kept, bool `[n]`."""
-        images = np.arange(len(self.cluster_labels))
-        shown = self.duplicates
-        if shown is None:
-            return are_copies(None, images)
-        return are_copies(shown.duplicates, images if shown.rows is None else shown.rows)
+        return are_copies(self.duplicates, np.arange(len(self.cluster_labels)))
 
 
 class Cluster(NamedTuple):

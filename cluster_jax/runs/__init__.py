@@ -2,9 +2,9 @@
 
 A first run is an update of an empty run. Whoever changes `update` needs these ideas:
 
-1. **Run** (`run`): the record of one state. It is never changed: each step returns a new one. Of
-   n rows all are described (distances, map, page). Only novel classes, and rows that are read in
-   blocks, have others (`Run.shown` names the m described ones), and such runs have no update.
+1. **Run** (`run`): the record of one state of n rows. It is never changed: each step returns a new
+   one. Rows that are read in blocks have no update, and only a sample of them, `Run.shown`, is
+   described (distances, map, page).
 2. **State** (`run.Run.write`): the file `run-NUMBER.npz`. The highest number counts, and an undo
    removes it. What changes no row and no decision (`update._unchanged`, `Run.pages`) is written
    under the same number.

@@ -349,13 +349,10 @@ def _cluster_and_write(
     embedding = features[workdirs.TRAIN_EMBEDDING]
     before, after = finish.first(inputs, embedding[inputs.config.eval.features], workdir, images)
     old = np.arange(0)
-    # The same images by another section `eval`.
-    if workdirs.states(workdir) and after.shown is None:
+    if workdirs.states(workdir):  # The same images by another section `eval`.
         before = records.read(workdir)
         old = np.arange(len(before.columns))
         after = dataclasses.replace(before, config=after.config, store=after.store)
-    if after.shown is not None:
-        embedding = {name: x[after.shown] for name, x in embedding.items()}
     made = finish.Made(
         embedding,
         test=finish.probe_test(inputs, features),
@@ -363,9 +360,10 @@ def _cluster_and_write(
         log=read_log(workdir),
     )
     now = Now(after, old, pictures=inputs.dataset.shown)
-    run = finish.next_of_images(before, now, "other", made, started)
-    if (discovered := novel.discover(inputs, features)) is not None:
-        run = novel.with_classes(run, discovered, inputs.dataset)
+    if (found := novel.discover(inputs, features)) is not None:
+        run = novel.next_of_images(before, now, inputs.dataset, made, found, started)
+    else:
+        run = finish.next_of_images(before, now, "other", made, started)
     say("writing the report" if report else "writing the clusters")
     stores.complete(workdir, inputs.dataset, _most_pictures())
     run = page.publish_next(before, run, with_report=report)

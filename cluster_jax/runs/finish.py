@@ -22,12 +22,12 @@ from cluster_jax.data.datasets import Dataset
 from cluster_jax.encoding.embed import readable_images, readable_rows
 from cluster_jax.evaluation import clusters, evaluate, maps, own, suggestions
 from cluster_jax.evaluation.clusters import Clustering
-from cluster_jax.evaluation.options import FINDERS
+from cluster_jax.evaluation.options import FINDERS, EvalConfig
 from cluster_jax.evaluation.stages import Stages
 from cluster_jax.nets import pretrained
 from cluster_jax.nets.config import LITE2
 from cluster_jax.report import duplicates
-from cluster_jax.runs import measured, novel, provenance
+from cluster_jax.runs import measured, provenance
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.embedding_files import Embeddings
 from cluster_jax.runs.next_state import Now, Numbers, find, next_state, with_rows
@@ -76,8 +76,6 @@ def first(
     config, dataset, _ = inputs
     kind = "training" if isinstance(config, RunConfig) else "photos"
     before = Run(kind, workdir, config.values, images, store=store[:0])
-    # In novel class discovery the unlabeled images are clustered.
-    known = dataset.partial_labels
     after = dataclasses.replace(
         with_rows(before, dataset.size),
         source={"ignored": dict(dataset.ignored)},
@@ -86,7 +84,6 @@ def first(
         facts=None if dataset.facts is None else dataset.facts(np.arange(dataset.size)),
         truth=dataset.labels,
         label_names=dataset.label_names,
-        shown=None if known is None else np.flatnonzero(known < 0),
         skipped=dataset.skipped,
     )
     return before, after
@@ -96,7 +93,7 @@ class Made(NamedTuple):
     """What the network of a run has made beside the features in its store.
 
     Attributes:
-        embedding: `{"backbone": [m, d], ...}`, of the images that are clustered.
+        embedding: `{"backbone": [n, d], ...}`.
         test: features `[t, d]` and classes `[t]` of test images for the linear probe, or None.
         steps: number of training steps; 0: nothing was trained.
         log: lines of the log of the training; empty: there are no speed and no warnings in it.
@@ -109,7 +106,7 @@ class Made(NamedTuple):
 
 
 def next_of_images(before: Run, now: Now, numbers: Numbers, made: Made, started: float) -> Run:
-    """Returns the next state of a run of images with its results, but for those of novel classes.
+    """Returns the next state of a run of images with its results.
 
     Images are read only to compare the whole pictures of those that are nearly the same.
 
@@ -124,7 +121,7 @@ def next_of_images(before: Run, now: Now, numbers: Numbers, made: Made, started:
         InputError: a user-defined clusterer did not return a cluster for each row.
     """
     began = time.perf_counter()
-    now = now._replace(after=_with_duplicates(before, now.after, now.pictures))
+    now = now._replace(after=with_duplicates(before, now.after, now.pictures))
     unit = now.after.features
     stages = _stages(now.after, unit)
     if now.after.method == "tree":
@@ -142,7 +139,7 @@ def _stages(run: Run, unit: NDArray) -> Stages:
 
     Args:
         run: the images of now, with the config that is asked for.
-        unit: float `[m, d]`, their features.
+        unit: float `[n, d]`, their features.
     """
     file = custom.file_hash(run.method, FINDERS)
     about = json.dumps(io.plain([run.config, file, __version__, jax.process_count()]))
@@ -151,7 +148,7 @@ def _stages(run: Run, unit: NDArray) -> Stages:
     return Stages(run.workdir / workdirs.STAGES, made_from)
 
 
-def _with_duplicates(before: Run, after: Run, images: Dataset | None) -> Run:
+def with_duplicates(before: Run, after: Run, images: Dataset | None) -> Run:
     """Returns a run with the duplicates among its images.
 
     Those of the same images without files stay: only a first run has more of these than thumbnails.
@@ -170,12 +167,12 @@ def _with_duplicates(before: Run, after: Run, images: Dataset | None) -> Run:
     say("looking for duplicates")
     groups = np.full(max(rows.max(initial=-1), now.max(initial=-1)) + 1, -1)
     groups[rows] = duplicates.groups_of(before.copies, len(rows))
-    found = duplicates.find(images, after.all_features, groups[now])
+    found = duplicates.find(images, after.features, groups[now])
     return dataclasses.replace(after, copies=found)
 
 
 def _clustering(unit: NDArray, config: AnyConfig, stages: Stages) -> Clustering:
-    """Returns the clusters of unit rows `[m, d]` by another method than the tree."""
+    """Returns the clusters of unit rows `[n, d]` by another method than the tree."""
     section = config.eval
     most = section.sample_of(len(unit), jax.process_count())
 
@@ -202,16 +199,15 @@ def _complete(run: Run, clustering: Clustering, made: Made, stages: Stages) -> R
     of_labels = workdirs.fingerprint(stages.fingerprint.encode(), run.labels.tobytes())
     stages = stages._replace(fingerprint=of_labels)
     config = parse_config(run.config)
-    section = novel.with_n_classes(config, run)
-    labels = run.labels[run.rows]
-    truth = None if run.truth is None else run.truth[run.rows]
+    section = _with_n_classes(config, run)
+    truth = run.truth
     if truth is not None and (truth < 0).any():
         truth = None  # Some are unknown; `measured` takes the others.
-    shown = clustering._replace(cluster_labels=labels, metrics=measured.scores(run))
+    shown = clustering._replace(cluster_labels=run.labels, metrics=measured.scores(run))
     evaluation = evaluate.evaluate(
         made.embedding, shown, truth, section, seed=config.seed, test=made.test, stages=stages
     )
-    suggested = suggested_names(run, made.embedding["backbone"], labels)
+    suggested = suggested_names(run, made.embedding["backbone"])
     # A cluster keeps its suggestions: with each new photo, others would come first.
     suggested = {key: run.suggested.get(key, words) for key, words in suggested.items()}
     run = dataclasses.replace(
@@ -220,7 +216,7 @@ def _complete(run: Run, clustering: Clustering, made: Made, stages: Stages) -> R
         kmeans_labels=evaluation.kmeans_labels,
         source={
             **run.source,
-            "clustered": len(run.rows),
+            "clustered": len(run.columns),
             "finder": custom.file_hash(config.eval.method, FINDERS),
             "metrics": own.files(config.eval.metrics),
         },
@@ -237,6 +233,23 @@ def _complete(run: Run, clustering: Clustering, made: Made, stages: Stages) -> R
         "images_per_second": _speed(made.log),
     }
     return measured.measured(dataclasses.replace(run, results=results))
+
+
+def _with_n_classes(config: AnyConfig, run: Run) -> EvalConfig:
+    """Returns the section `eval` with the number of novel classes as that of clusters of k-means.
+
+    It is returned unchanged without novel class discovery, and if it sets that number itself.
+
+    Args:
+        config: the config of the run.
+        run: the run.
+    """
+    section = config.eval
+    if run.images.get("known") is None or section.kmeans.n_clusters is not None:
+        return section
+    assert isinstance(config, RunConfig)
+    kmeans = dataclasses.replace(section.kmeans, n_clusters=config.method.novel_classes)
+    return dataclasses.replace(section, kmeans=kmeans)
 
 
 def with_map(run: Run) -> Run:
@@ -256,20 +269,20 @@ def with_map(run: Run) -> Run:
     return dataclasses.replace(run, points=points)
 
 
-def suggested_names(run: Run, rows: NDArray, labels: NDArray) -> Mapping[int, Sequence[str]]:
+def suggested_names(run: Run, rows: NDArray) -> Mapping[int, Sequence[str]]:
     """Suggests three names for each cluster, by the classes of ImageNet that the network knows.
 
     The result is empty if the network was trained by the run, or is not EfficientNet-Lite2.
 
     Args:
         run: the run.
-        rows: features `[m, d]` as the network has made them, not normalized.
-        labels: int `[m]`, their clusters; -1, no cluster, gets no names.
+        rows: features `[n, d]` as the network has made them, not normalized. Those in no cluster
+            do not count.
     """
     if run.is_trained or pretrained.weights_of(run.config["encoder"]) != LITE2:
         return {}
-    is_in = labels != NO_CLUSTER
-    return suggestions.suggest(rows[is_in], labels[is_in])
+    is_in = run.labels != NO_CLUSTER
+    return suggestions.suggest(rows[is_in], run.labels[is_in])
 
 
 def probe_test(

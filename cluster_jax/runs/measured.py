@@ -50,10 +50,9 @@ def described(run: Run, x: NDArray | None = None) -> Run:
         return dataclasses.replace(
             run, probabilities=None, second_labels=None, second_probabilities=None
         )
-    placed = run.rows_of_placer
-    ids, _, _, around = placer.groups(run.labels[placed])
-    sure = membership.of_known_rows(ids, run.labels[placed], around[placer.leaves])
-    is_decided = run.columns["decided"][placed]
+    ids, _, _, around = placer.groups(run.labels)
+    sure = membership.of_known_rows(ids, run.labels, around[placer.leaves])
+    is_decided = run.columns["decided"]
     return dataclasses.replace(
         run,
         probabilities=np.where(is_decided & (sure.labels != NO_CLUSTER), 1.0, sure.probabilities),
@@ -78,14 +77,14 @@ def _distances(run: Run, x: NDArray | None) -> NDArray:
         rows = run.likeness
     centers = arrays.cluster_means(rows, codes)
     if isinstance(placer, ByTree):
-        known, _, of_leaves, _ = placer.groups(run.labels[run.rows_of_placer])
+        known, _, of_leaves, _ = placer.groups(run.labels)
         place = {label: i for i, label in enumerate(known.tolist())}
         for code, label in enumerate(ids.tolist()):
             # A person may have left a cluster to nothing but copies.
             if label != NO_CLUSTER and label in place:
                 centers[code] = of_leaves[place[label]]
     if isinstance(placer, ByCenters):
-        if np.array_equal(run.labels[run.rows_of_placer], placer.labels):
+        if np.array_equal(run.labels, placer.labels):
             centers = placer.centers[ids]
         if placer.voters.metric == "cosine":  # Half the squared distance of unit rows.
             directions = arrays.normalize_rows(centers)
@@ -102,7 +101,7 @@ def _linkage(run: Run) -> NDArray:
     """
     if isinstance(run.placer, ByTree):
         rows, leaves = run.placer.smoother.smooth, run.placer.leaves
-        labels = run.labels[run.rows_of_placer]
+        labels = run.labels
     else:
         rows = run.features if run.store is not None else run.likeness
         labels, leaves = run.labels[run.rows], np.arange(len(rows))
@@ -127,8 +126,8 @@ def _are_outliers(run: Run) -> NDArray:
     sizes = np.bincount(codes[rows], minlength=len(ids))
     counted = sizes[(ids != NO_CLUSTER) & (sizes > 0)]
     is_custom = run.method not in CLUSTERINGS
-    is_given = run.options.n_clusters is not None or run.known_classes is not None
-    if not len(counted) or (is_given and not is_custom):
+    is_given = run.options.n_clusters is not None
+    if not len(counted) or run.known_classes is not None or (is_given and not is_custom):
         return np.zeros(len(labels), bool)
     least = min(2 if is_given else MIN_CLUSTER_ROWS, counted.max())
     if run.method == "gridshift":
@@ -147,28 +146,24 @@ def scores(run: Run, x: NDArray | None = None) -> dict[str, Any]:
     0.25 to 0.50).
 
     Args:
-        run: the run; in novel class discovery before its clusters become the novel classes.
+        run: the run, of which no class is known.
         x: float `[m, d]`, the rows that are described, if the run does not store them. None without
             them: the silhouette is None then.
     """
-    # Of images without a known class; of embeddings all, also where a sample is described.
-    scored = run.rows if run.is_of_images else slice(None)
-    every = run.labels[scored]
-    truth = None if run.truth is None else run.truth[scored]
     metrics = {name: value for name, value in run.fit.items() if name != "is_shown"}
     if not run.is_of_fit:
         metrics = dict.fromkeys(metrics.keys() & {"verdict", "gap"})
     elif run.is_trained and metrics.get("verdict") == CLEAR:
         metrics["verdict"] = None
-    metrics |= _agreement(truth, every)
+    metrics |= _agreement(run.truth, run.labels)
     if run.method != "kmeans":
-        is_out = _are_outliers(run)[scored]
-        small = np.setdiff1d(every[is_out], every[~is_out])
+        is_out = _are_outliers(run)
+        small = np.setdiff1d(run.labels[is_out], run.labels[~is_out])
         metrics["n_large"] = metrics["n_clusters"] - len(small)
         metrics["outliers"] = int(is_out.sum())
     if run.is_of_images:
         return metrics
-    ids, sizes = np.unique(every[every != NO_CLUSTER], return_counts=True)
+    ids, sizes = np.unique(run.labels[run.labels != NO_CLUSTER], return_counts=True)
     if x is None and run.store is not None:
         x = run.features
     own = None
@@ -221,20 +216,20 @@ def _discovery(run: Run, metrics: Mapping[str, Any]) -> dict[str, Any]:
     The accuracy on all classes is that of `discovery.scores.discover`: the share of images that are
     right, of the known classes by the classifier, of the novel ones by their clusters.
     """
-    rows = run.rows
-    labels = run.labels[rows]
+    is_unlabeled = ~run.has_class
+    labels = run.labels[is_unlabeled]
     labels = np.where(labels < 0, labels, labels - len(run.known_classes or ()))
-    novel = _agreement(None if run.truth is None else run.truth[rows], labels)
+    novel = _agreement(None if run.truth is None else run.truth[is_unlabeled], labels)
     metrics = {**metrics, "novel": novel}
     if metrics["all_acc"] is not None:
-        share = len(rows) / len(run.columns)
+        share = float(np.mean(is_unlabeled))
         metrics["all_acc"] = share * novel["acc"] + (1 - share) * metrics["labeled_acc"]
     return metrics
 
 
 def count_doubtful(run: Run) -> int | None:
     """Returns the number of doubtful images, see `report.doubtful`; None without probabilities."""
-    membership = run.membership(run.rows)
+    membership = run.membership
     if membership is None:
         return None
     is_copy = duplicates.are_copies(run.duplicates, run.rows)

@@ -79,7 +79,7 @@ def find(
 
     Args:
         after: see `Now`.
-        x: features `[m, d]`, see `next_state`.
+        x: features `[n, d]`, see `next_state`.
         numbers: how the clusters get their numbers.
         progress: called with one line of text at each step.
     """
@@ -100,20 +100,16 @@ def next_state(before: Run, now: Now, x: Rows, numbers: Numbers, clustering: Clu
     Args:
         before: the state before, perhaps an empty one. A number is never used for two clusters.
         now: the n rows of now.
-        x: features `[m, d]` of the rows that are clustered: all n, or `Run.shown` of a training
-            with known classes. Of rows that are read in blocks `Run.shown` is only described.
+        x: their features `[n, d]`.
         numbers: how the clusters get their numbers.
-        clustering: the clusters of the m rows, see `find`.
+        clustering: their clusters, see `find`.
     """
     after = now.after
     found = clustering.cluster_labels
-    is_whole = len(found) == len(after.columns)
-    rows = np.arange(len(found)) if is_whole else after.rows
     state = _numbered(now, x, numbers, clustering) if len(now.old) else _first(after, found)
     columns = after.columns.copy()
-    columns["label"] = NO_CLUSTER
-    columns["label"][rows] = state.ids
-    columns["apart"][rows] = state.apart
+    columns["label"] = state.ids
+    columns["apart"] = state.apart
     columns["decided"] &= columns["label"] == after.labels
     shaped, whole = after.shaped, after.whole
     if numbers != "other" or not len(now.old):
@@ -206,7 +202,7 @@ def placer_of(clustering: Clustering, ids: NDArray, x: NDArray, run: Run) -> Pla
 def _numbered(now: Now, x: Rows, numbers: Numbers, clustering: Clustering) -> stable_ids.State:
     """Returns the clusters of the n rows, of which some are old, with their numbers.
 
-    All rows are clustered then. For the arguments see `next_state`.
+    For the arguments see `next_state`.
     """
     after, n_old = now.after, len(now.old)
     found = clustering.cluster_labels
@@ -225,7 +221,7 @@ def _numbered(now: Now, x: Rows, numbers: Numbers, clustering: Clustering) -> st
 
 
 def _first(after: Run, found: NDArray) -> stable_ids.State:
-    """Returns the clusters int `[m]` of a first state; no number is one that the run has used."""
+    """Returns the clusters int `[n]` of a first state; no number is one that the run has used."""
     state = stable_ids.start(found)
     first = after.next_label
     return state._replace(

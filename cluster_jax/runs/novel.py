@@ -5,37 +5,21 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
+from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.placing import ByVotes, Voters
-from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.discovery import scores as discovery
 from cluster_jax.discovery import splits
 from cluster_jax.discovery.scores import Discovery, NetworkOutputs
-from cluster_jax.evaluation.options import EvalConfig
-from cluster_jax.runs import measured
+from cluster_jax.runs import finish, measured
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.embedding_files import Embeddings
+from cluster_jax.runs.finish import Made
+from cluster_jax.runs.next_state import Now
 from cluster_jax.runs.run import Run
 from cluster_jax.training.build import Inputs
 from cluster_jax.training.config import AnyConfig, RunConfig
-
-
-def with_n_classes(config: AnyConfig, run: Run) -> EvalConfig:
-    """Returns the section `eval` with the number of novel classes as that of clusters of k-means.
-
-    It is returned unchanged without novel class discovery, and if it sets that number itself.
-
-    Args:
-        config: the config of the run.
-        run: the run.
-    """
-    section = config.eval
-    if run.shown is None or section.kmeans.n_clusters is not None:
-        return section
-    assert isinstance(config, RunConfig)
-    kmeans = dataclasses.replace(section.kmeans, n_clusters=config.method.novel_classes)
-    return dataclasses.replace(section, kmeans=kmeans)
 
 
 def discover(inputs: Inputs[AnyConfig], features: Embeddings) -> Discovery | None:
@@ -74,37 +58,59 @@ def discover(inputs: Inputs[AnyConfig], features: Embeddings) -> Discovery | Non
     )
 
 
-def with_classes(run: Run, discovered: Discovery, dataset: Dataset) -> Run:
-    """Returns a run whose clusters are the known classes and, after them, the novel ones.
+def next_of_images(
+    before: Run, now: Now, dataset: Dataset, made: Made, found: Discovery, started: float
+) -> Run:
+    """Returns the next state of a run whose clusters are the known classes and the novel ones.
 
-    Its results have the metrics of the discovery. The nearest images vote for the class of a new
-    one. What the clusters by `eval.method` have beside their scores, such as probabilities, is
-    dropped.
+    Its results have the metrics of the discovery, and those of the clusters that `eval.method`
+    finds in the unlabeled images. Images with a known class, and those that a person has decided
+    about, stay in their clusters. The nearest images vote for the class of a new one.
 
     Args:
-        run: the run, whose clusters were found by `eval.method`.
-        discovered: the novel classes of the m unlabeled images.
-        dataset: the n images, with the known classes of those that have one.
+        before: the state before, perhaps an empty one.
+        now: the n images of now.
+        dataset: these images, with the known classes of those that have one.
+        made: what the network has made of them.
+        found: their classes.
+        started: see `finish.next_of_images`.
     """
     assert dataset.partial_labels is not None
-    names = splits.known_names(dataset)
-    columns = run.columns.copy()
-    columns["label"] = dataset.partial_labels
-    columns["label"][run.rows] = len(names) + discovered.cluster_labels
-    columns["found"] = columns["label"]
-    voters = Voters(run.all_features, "cosine", discovered.novelty_threshold)
-    metrics = {**run.results["metrics"], "discovery": discovered.metrics}
-    run = dataclasses.replace(
-        run,
-        results={**run.results, "metrics": metrics},
-        columns=columns,
-        known_classes=tuple(names),
-        placer=ByVotes(columns["label"], discovery.VOTERS, voters),
-        tree=None,
-        linkage=linkage_of_means(run.features, discovered.cluster_labels),
-        distances=discovered.distances,
-        outliers=np.zeros(len(run.rows), bool),
-        probabilities=None,
-        next_label=int(columns["label"].max()) + 1,
+    after = now.after
+    rows = np.flatnonzero(dataset.partial_labels < 0)
+    unlabeled = dataclasses.replace(
+        Run(after.kind, after.workdir, after.config, after.images, store=after.store),
+        columns=after.columns[rows],
+        source=after.source,
+        truth=None if after.truth is None else after.truth[rows],
+        label_names=after.label_names,
+        skipped=after.skipped,
     )
-    return measured.measured(run)
+    empty = dataclasses.replace(unlabeled, columns=after.columns[:0])
+    made = made._replace(embedding={name: x[rows] for name, x in made.embedding.items()})
+    first = Now(unlabeled, np.arange(0))
+    scored = finish.next_of_images(empty, first, "other", made, started)
+    columns = after.columns.copy()
+    columns["found"] = found.classes
+    columns["label"] = np.where(columns["decided"], columns["label"], found.classes)
+    columns["decided"] |= dataset.partial_labels >= 0
+    kmeans_labels = np.full(len(columns), NO_CLUSTER, np.int32)
+    kmeans_labels[rows] = np.asarray(scored.kmeans_labels)
+    metrics = {**scored.results["metrics"], "discovery": found.metrics}
+    voters = Voters(after.features, "cosine", found.novelty_threshold)
+    run = dataclasses.replace(
+        finish.with_duplicates(before, after, now.pictures),
+        results={**scored.results, "metrics": metrics},
+        columns=columns,
+        known_classes=tuple(splits.known_names(dataset)),
+        source=scored.source,
+        fit=scored.fit,
+        placer=ByVotes(columns["label"], discovery.VOTERS, voters),
+        kmeans_labels=kmeans_labels,
+        tree=None,
+        points=None,
+        next_label=max(after.next_label, int(columns["label"].max()) + 1),
+        updates=after.updates + 1,
+        events=(),
+    )
+    return measured.measured(measured.described(run))

@@ -19,7 +19,7 @@ from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.core import buckets, devices, io
 from cluster_jax.core.arrays import blocks
 from cluster_jax.data import folder as image_files
-from cluster_jax.report import assignments, duplicates, report
+from cluster_jax.report import assignments, report
 from cluster_jax.report.changes import N_SHOWN
 from cluster_jax.report.report_data import Changes, Gone, ReportData
 from cluster_jax.runs import changes, finish, start
@@ -191,8 +191,10 @@ def _described_columns(run: Run) -> dict[str, assignments.Column]:
     if run.points is not None and run.points.shape[1] <= 3:
         axes = zip("xyz", run.points.T, strict=False)
         columns |= {f"map_{axis}": values for axis, values in axes}
-    columns |= assignments.sure_columns(run.membership(run.rows))
+    columns |= assignments.sure_columns(run.membership)
     columns["kmeans_cluster"] = run.kmeans_labels
+    if run.known_classes is not None and run.kmeans_labels is not None:
+        columns["kmeans_cluster"] = np.where(run.has_class, "", run.kmeans_labels)
     return {title: cells for title, cells in columns.items() if cells is not None}
 
 
@@ -233,12 +235,9 @@ def report_data(run: Run) -> ReportData:
     names = run.names
     if names is not None and run.shown is not None:
         names = tuple(names[row] for row in rows.tolist())
-    elif run.shown is not None and not run.is_of_images:
+    elif run.shown is not None:
         names = tuple(f"row {row}" for row in rows.tolist())
-    repeated = None
-    if run.duplicates is not None and run.duplicates.n_groups:
-        # Of all images, also where only the unlabeled ones are clustered.
-        repeated = duplicates.Shown(run.duplicates, run.names, run.shown)
+    repeated = run.duplicates
     return ReportData(
         title=_title(run),
         results={**run.results, "config": run.config},
@@ -247,7 +246,7 @@ def report_data(run: Run) -> ReportData:
         # It is unknown how typical a moved image is of its new cluster: it comes last.
         distances=np.where(is_moved[rows], np.inf, run.distances),
         outliers=run.outliers,
-        membership=run.membership(rows),
+        membership=run.membership,
         true_labels=None if truth is None else truth[rows],
         label_names=run.label_names,
         sources=names,
@@ -256,7 +255,7 @@ def report_data(run: Run) -> ReportData:
         has_picture=places >= 0,
         skipped=run.skipped,
         linkage=run.linkage,
-        duplicates=repeated,
+        duplicates=repeated if repeated is not None and repeated.n_groups else None,
         features=run.likeness,
         names=_names(run),
         settled=run.held,
@@ -311,12 +310,12 @@ def _gone(before: Run, rows: NDArray, pictures: stores.Pictures) -> list[Gone]:
 
 
 def _names(run: Run) -> dict[str, str]:
-    """Returns cluster -> the name that a person has given it; novel classes all have a name."""
+    """Returns cluster -> the name that a person has given it; classes all have a name."""
     named = {str(cluster): name for cluster, name in run.named.items()}
     if run.known_classes is None:
         return named
-    novel = np.unique(run.labels[run.rows][run.labels[run.rows] >= 0])
-    return {**dict(zip(map(str, novel), map(str, run.titles(novel)), strict=True)), **named}
+    classes = np.unique(run.labels[run.labels >= 0])
+    return {**dict(zip(map(str, classes), run.titles(classes).tolist(), strict=True)), **named}
 
 
 def correction_command(workdir: epath.PathLike) -> str:

@@ -48,16 +48,15 @@ def place(run: Run, x: NDArray, labels: NDArray | None = None) -> Assignment:
     """
     placer = check_places(run)
     if labels is not None:
-        return placer.place(x, labels[run.rows_of_placer])
+        return placer.place(x, labels)
     return _as_decided(run, x, placer.place(x, _labels_of_placer(run)))
 
 
 def _labels_of_placer(run: Run) -> NDArray | None:
-    """Returns the present labels of `Run.rows_of_placer`; None if the placer itself has them."""
-    labels = run.labels[run.rows_of_placer]
-    if run.placer is not None and np.array_equal(run.placer.labels, labels):
+    """Returns the present labels; None if the placer itself has them."""
+    if run.placer is not None and np.array_equal(run.placer.labels, run.labels):
         return None
-    return labels
+    return run.labels
 
 
 def _as_decided(run: Run, x: NDArray, placed: Assignment) -> Assignment:
@@ -74,12 +73,12 @@ def _as_decided(run: Run, x: NDArray, placed: Assignment) -> Assignment:
     """
     if not run.columns["decided"].any() or not run.is_of_images:
         return placed
-    near = knn.nearest(x, run.all_features, 1, metric="cosine")
+    near = knn.nearest(x, run.features, 1, metric="cosine")
     wanted = of_copies(run)[near.indices[:, 0]]
     if (wanted == stable_ids.NEW).all():
         return placed
     distinct = run.placer.sample if isinstance(run.placer, ByTree) else slice(None)
-    threshold = duplicates.near_threshold(run.all_features[distinct])
+    threshold = duplicates.near_threshold(run.features[distinct])
     is_copy = (wanted != stable_ids.NEW) & (1 - near.distances[:, 0] >= threshold)
     placed = placed._replace(labels=np.where(is_copy, wanted, placed.labels))
     if (sure := placed.membership) is None:
@@ -128,7 +127,7 @@ def cut(run: Run, *, n_clusters: int | None = None) -> NDArray:
         return trees.unions(run.linkage, run.labels, n_clusters)
     labels = placer.labels
     if run.store is not None:  # A row that a person has marked as wrong is in the tree.
-        is_in = placer.smoother.has_direction(run.all_features[run.rows_of_placer])
+        is_in = placer.smoother.has_direction(run.features)
         labels = np.where(is_in, 0, NO_CLUSTER)
     return trees.cut(run.tree, labels, placer.leaves, n_clusters)
 
@@ -174,6 +173,6 @@ def nearest(run: Run, x: NDArray, count: int) -> Nearest:
     Raises:
         InputError: the run does not store its features.
     """
-    near = knn.nearest(x, run.all_features, count, metric="cosine")
+    near = knn.nearest(x, run.features, count, metric="cosine")
     named = None if run.names is None else np.asarray(run.names)[near.indices]
     return Nearest(near.indices, 1 - near.distances, named)

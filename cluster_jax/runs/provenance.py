@@ -33,8 +33,8 @@ def describe(run: Run, section: EvalConfig, steps: int) -> dict[str, Any]:
 
     Args:
         run: the run of images.
-        section: its section `eval`, see `novel.with_n_classes`: a number of clusters of k-means
-            that is None was that of the labels, or that of the clusters found.
+        section: its section `eval`, in which a number of clusters of k-means that is None was that
+            of the labels, or that of the clusters found.
         steps: number of training steps; 0: nothing was trained, and the entries of a training are
             None.
     """
@@ -55,8 +55,9 @@ def describe(run: Run, section: EvalConfig, steps: int) -> dict[str, Any]:
     kmeans = "given" if is_given else f"as found by {summary.TITLES.get(finder, finder)}"
     return {
         "data": {key: getattr(config.data, key) for key in _DATA},
-        "images_trained": len(run.columns) if steps else 0,
-        "images_scored": len(run.rows),
+        # Novel class discovery trains on images with a known class, too, which are not scored.
+        "images_trained": len(run.store) if steps and run.store is not None else 0,
+        "images_scored": len(run.columns),
         "images_skipped": sum(not name.endswith("/") for name, _ in run.skipped),
         "files_ignored": run.source["ignored"],
         "steps": steps,

@@ -253,7 +253,7 @@ def now(run: Run, table: tables.Table, confirmed: bool, *, add: bool) -> Now:
     Raises:
         InputError: see `_compare` and `match.check_leaving`.
     """
-    x = run.all_features
+    x = run.features
     values = table.values[:]
     comparison = _compare(run, values, table)
     is_kept = comparison.known >= 0

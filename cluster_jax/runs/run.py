@@ -84,10 +84,9 @@ class Run:
     state is there once its file is renamed, and an undo removes the file. The last `KEPT` states
     are kept. The features are beside them, see `store`; all other files are outputs.
 
-    A run has n images or rows, of which m are described: all of them but in novel class discovery,
-    where those with a known class are in no cluster, and for embeddings that do not fit into memory
-    and are described by a sample. A run of which only the first four attributes are given is empty:
-    a first run is an update of it.
+    A run has n images or rows, of which m are described: all of them, but a sample of embeddings
+    that do not fit into memory. A run of which only the first four attributes are given is empty: a
+    first run is an update of it.
 
     Attributes:
         kind: "photos" for images that a pretrained network has embedded, "training" for images of
@@ -123,15 +122,15 @@ class Run:
         facts: `[n]` of `data.images.FACTS`, of embeddings the digests alone; None: there are no
             files, or the rows are not stored.
         known_classes: in novel class discovery the names of the known classes, else None. They are
-            the first clusters, and the clusters after them are the novel classes.
+            the first clusters, whose images a person has decided. The others are the novel classes.
         truth: int32 `[n]`, true labels, for scores alone, -1 for unknown ones; or None.
         label_names: name of each true label, or None.
         shown: int64 `[m]`, ascending, the rows that are described; None: all.
         points: float32 `[m, p]`, the map; None before it is drawn.
-        probabilities: float64, of each row of `rows_of_placer`, the probability of the cluster;
-            this and the next two are None for clusters without probabilities.
-        second_labels: int64, of these rows, the second likeliest cluster, -1 for none.
-        second_probabilities: float64, of these rows, the probability of that cluster, 0 for none.
+        probabilities: float64 `[n]`, the probability of the cluster; this and the next two are None
+            for clusters without probabilities.
+        second_labels: int64 `[n]`, the second likeliest cluster, -1 for none.
+        second_probabilities: float64 `[n]`, the probability of that cluster, 0 for none.
         kmeans_labels: int32 `[m]`, clusters by k-means, or None.
         tree: float64 `[l - 1, 4]`, the tree of the leaves of `placer`; None without one.
         named: cluster -> the name that a person has given it, of clusters that are gone, too.
@@ -250,9 +249,16 @@ class Run:
         return self.shaped | self.whole | self.named.keys()
 
     @property
+    def has_class(self) -> NDArray:
+        """Which rows had a class before the discovery of novel ones, bool `[n]`."""
+        found = self.columns["found"]
+        return (found >= 0) & (found < len(self.known_classes or ()))
+
+    @property
     def is_corrected(self) -> bool:
         """Whether a person has moved, confirmed or taken out rows, or merged clusters."""
-        return bool(self.shaped) or bool(self.columns["decided"].any())
+        decided = self.columns["decided"] & ~self.has_class
+        return bool(self.shaped) or bool(decided.any())
 
     @property
     def is_of_fit(self) -> bool:
@@ -279,23 +285,15 @@ class Run:
         return self.shown
 
     @property
-    def rows_of_placer(self) -> NDArray:
-        """The rows of which the placer has labels, int64: all of them, or the m described ones."""
-        assert self.placer is not None
-        n = len(self.columns)
-        return np.arange(n) if len(self.placer.labels) == n else self.rows
-
-    def membership(self, rows: NDArray) -> Membership | None:
-        """Returns the clusters of rows int `[r]` of `rows_of_placer` and how sure they are."""
+    def membership(self) -> Membership | None:
+        """How sure the clusters of the m rows are; None without probabilities."""
         if self.probabilities is None:
             return None
-        is_of_all = len(self.probabilities) == len(self.columns)
-        at = rows if is_of_all else np.searchsorted(self.rows, rows)
-        sure = (self.probabilities, self.second_labels, self.second_probabilities)
-        return Membership(self.labels[rows], *(np.asarray(values)[at] for values in sure))
+        sure = (self.labels, self.probabilities, self.second_labels, self.second_probabilities)
+        return Membership(*(np.asarray(values)[self.rows] for values in sure))
 
     @functools.cached_property
-    def all_features(self) -> NDArray:
+    def features(self) -> NDArray:
         """Features of the n rows, float `[n, d]`, as they were clustered.
 
         They are rows of length one for images, and for embeddings with the cosine metric.
@@ -310,13 +308,6 @@ class Run:
         is_all = np.array_equal(place, np.arange(len(self.store)))
         rows = self.store if is_all else self.store[place]
         return arrays.normalize_rows(rows) if self.is_of_images else rows
-
-    @property
-    def features(self) -> NDArray:
-        """Features of the m rows that are described, float `[m, d]`, see `all_features`."""
-        if self.shown is None:
-            return self.all_features
-        return self.all_features[self.shown]
 
     @property
     def likeness(self) -> NDArray:
@@ -361,7 +352,7 @@ class Run:
         The features of a smaller copy are often too far from its original's to tell it by them. It
         is the best copy, whichever a person has picked: a pick changes no cluster.
         """
-        if self.copies is None or self.facts is None or self.shown is not None:
+        if self.copies is None or self.facts is None:
             return None
         return duplicates.originals(self.copies, len(self.columns))
 
@@ -635,6 +626,5 @@ def _read(workdir: epath.Path, number: int, later: Run | None) -> Run:
     if not parts["placer"]:
         return run
     if run.is_of_images:
-        is_whole = len(parts["placer"]["labels"]) == len(run.columns)
-        parts["placer"][_VOTERS] = run.all_features if is_whole else run.features
+        parts["placer"][_VOTERS] = run.features
     return dataclasses.replace(run, placer=placing.from_arrays(parts["placer"]))

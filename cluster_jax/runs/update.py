@@ -230,7 +230,7 @@ def next_of_run(
         made = finish.Made({"backbone": after.store[after.columns["row"]]})
         run = finish.next_of_images(before, now, numbers, made, started)
     else:
-        run = embeddings.clustered(before, now, after.all_features, numbers)
+        run = embeddings.clustered(before, now, after.features, numbers)
         first = len(before.store)  # Photos are in the store since they were embedded.
         if len(new := after.store[first:]):
             stores.write(run.workdir, first, len(new), new)

@@ -123,7 +123,7 @@ def test_a_group_that_is_gone_is_called_as_before(place, capsys):
 
 def _features(run):
     read = records.read(run)
-    return dict(zip(map(os.path.basename, read.names), read.all_features, strict=True))
+    return dict(zip(map(os.path.basename, read.names), read.features, strict=True))
 
 
 def test_what_a_person_said_holds_for_renamed_photos(place, monkeypatch):
@@ -192,7 +192,7 @@ def test_rows_of_photos_that_an_undo_has_left_may_be_damaged(place):
     stores.path_of(run, 40).write_bytes(b"damaged")
     report.main([str(run), "--name=1=bars"])
     update.main([f"--workdir={run}", "more", "--report=no"])
-    assert records.read(run).all_features[-2:].any()
+    assert records.read(run).features[-2:].any()
     report.main([str(run), "--name=0=rows"])
     assert len(toy.table(run)) == 42
 
@@ -329,7 +329,7 @@ def test_a_photo_that_is_turned_by_its_tag_stays_and_is_seen_turned(place, capsy
     now = toy.table(run)[7]
     assert (now["cluster"], now["decided"], now["name"]) == (other, "1", "mine")
     after = records.read(run)
-    moved = np.flatnonzero(np.abs(after.all_features - before.all_features).max(axis=1) > 1e-3)
+    moved = np.flatnonzero(np.abs(after.features - before.features).max(axis=1) > 1e-3)
     assert moved.tolist() == [7]
     pictures = stores.read_pictures(run, len(after.store))
     places = pictures.places(np.array([before.columns["row"][7], after.columns["row"][7]]))
@@ -346,8 +346,8 @@ def test_a_photo_that_is_turned_by_its_tag_stays_and_is_seen_turned(place, capsy
     now = {one["image"]: one for one in toy.table(run)}["z.png"]
     assert (now["cluster"], now["decided"]) == (other, "1")
     last = records.read(run)
-    again = last.all_features[last.names.index("z.png")]
-    assert np.abs(again - after.all_features[7]).max() > 1e-3
+    again = last.features[last.names.index("z.png")]
+    assert np.abs(again - after.features[7]).max() > 1e-3
 
 
 def test_folders_that_are_away_or_have_moved(place, capsys, refused, monkeypatch):
@@ -364,7 +364,7 @@ def test_folders_that_are_away_or_have_moved(place, capsys, refused, monkeypatch
     assert len(toy.table(place, "cut/assignments.csv")) == 40
     report.main([f"{place}/cut", "--name=0=cats", "--quiet"])
     update.main([f"--workdir={place}/cut", "more", "--report=no"])
-    assert len(records.read(place / "cut").all_features) == 52
+    assert len(records.read(place / "cut").features) == 52
     more.rename(place / "disk")
     more.mkdir()  # where it is mounted
     (place / "photos" / "01.png").unlink()

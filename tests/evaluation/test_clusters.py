@@ -55,7 +55,7 @@ def cluster(x, labels, options, progress):
     shown = {
         "distances": run.distances,
         "outliers": run.outliers,
-        "membership": run.membership(run.rows),
+        "membership": run.membership,
     }
     return SimpleNamespace(**{**result._asdict(), "metrics": measured.scores(run, x), **shown})
 

@@ -92,7 +92,7 @@ def assert_same(one, two):
     first, second = map(records.read, (one, two))
     assert first.names == second.names
     np.testing.assert_array_equal(first.facts, second.facts)
-    np.testing.assert_array_equal(first.all_features, second.all_features)
+    np.testing.assert_array_equal(first.features, second.features)
     table = (two / "assignments.csv").read_bytes()
     assert (one / "assignments.csv").read_bytes() == table
     assert not list(one.glob("*.parts"))
@@ -132,7 +132,7 @@ def test_a_photo_that_has_changed_since_the_kill_is_embedded_as_it_is(made):
         file.write_bytes(before)
     now, then = (records.read(folder / name) for name in ("changed", "whole"))
     assert now.names == then.names
-    distances = np.abs(now.all_features - then.all_features).max(axis=1)
+    distances = np.abs(now.features - then.features).max(axis=1)
     assert np.array(now.names)[distances > 1e-3].tolist() == ["new20.png"]
 
 
@@ -201,7 +201,7 @@ def test_features_that_an_undone_update_has_left_behind_are_made_again(made, tmp
         (folder / "photos" / "new90.png").unlink()
     (run / "store-0.npz").unlink()
     command(kind, folder, run)
-    then, now = (records.read(x).all_features for x in (folder / "whole", run))
+    then, now = (records.read(x).features for x in (folder / "whole", run))
     np.testing.assert_array_equal(now, then)
 
 
@@ -209,7 +209,7 @@ def test_features_of_an_array_are_not_made_of_another_one(tmp_path, capsys):
     np.save(tmp_path / "photos.npy", toy.photos(N_NEW)[0])
     run = tmp_path / "run"
     command("images", tmp_path, run, "photos.npy")
-    whole = records.read(run).all_features.copy()
+    whole = records.read(run).features.copy()
     (run / "store-0.npz").unlink()
     before = digests(run)
     np.save(tmp_path / "photos.npy", toy.photos(N_NEW, seed=1)[0])
@@ -219,7 +219,7 @@ def test_features_of_an_array_are_not_made_of_another_one(tmp_path, capsys):
     assert digests(run) == before
     np.save(tmp_path / "photos.npy", toy.photos(N_NEW)[0])
     command("images", tmp_path, run, "photos.npy")
-    np.testing.assert_array_equal(records.read(run).all_features, whole)
+    np.testing.assert_array_equal(records.read(run).features, whole)
 
 
 def test_another_array_of_as_many_images(tmp_path):
@@ -230,7 +230,7 @@ def test_another_array_of_as_many_images(tmp_path):
     assert command("images", tmp_path, tmp_path / "same", "photos.npy") == 0
     np.save(tmp_path / "photos.npy", toy.photos(N_NEW, seed=1)[0])
     assert command("images", tmp_path, tmp_path / "run", "photos.npy") == 3
-    then, now = (records.read(tmp_path / name).all_features for name in ("same", "run"))
+    then, now = (records.read(tmp_path / name).features for name in ("same", "run"))
     assert (np.abs(then - now).max(axis=1) > 1e-3).all()
 
 

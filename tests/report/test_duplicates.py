@@ -184,18 +184,18 @@ def test_groups_of_the_report():
     images, x = _distinct(60)
     for first, copies in ((3, [13, 23, 33]), (4, [14, 24]), (5, [15])):
         images[copies], x[copies] = images[first], x[first]
-    shown = duplicates.Shown(_find(images, x), None)
-    groups = duplicates.record(shown)
+    repeated = _find(images, x)
+    groups = duplicates.record(repeated, None)
     indices = [[image["index"] for image in group["images"]] for group in groups]
     assert indices == [[3, 13, 23, 33], [4, 14, 24], [5, 15]]
     assert {group["kind"] for group in groups} == {"exact"}
     assert [image["name"] for image in groups[2]["images"]] == ["image 5", "image 15"]
     kept = [[i["keep"] for i in group["images"]].index(True) for group in groups]
     assert kept == [0, 0, 0]
-    picked = duplicates.with_picked(shown.duplicates, [23, 14, 33, 40])
+    picked = duplicates.with_picked(repeated, [23, 14, 33, 40])
     assert duplicates.originals(picked, 60)[[3, 14, 15, 40]].tolist() == [33, 14, 5, 40]
     stored = duplicates.from_arrays(duplicates.to_arrays(picked))
-    picked = duplicates.record(shown._replace(duplicates=stored))
+    picked = duplicates.record(stored, None)
     kept = [[i["index"] for i in group["images"] if i["keep"]] for group in picked]
     assert kept == [[33], [14], [5]], "of a group the last one"
 
@@ -219,13 +219,3 @@ def test_originals_are_kept_before_what_is_called_a_copy():
     assert sorted(names[i] for i in kept.values()) == sorted(
         ["trip/a.jpg", "copyright/b.jpg", "2019 (12)/c.jpg", "d_copy.png", "e.jpg"]
     )
-
-
-def test_points_of_a_report_on_a_part_of_the_images():
-    images, x = _distinct(40)
-    images[[20, 30]], x[[20, 30]] = images[11], x[11]
-    shown = duplicates.Shown(_find(images, x), None, np.array([2, 20, 11]))
-    (group,) = duplicates.record(shown)
-    assert [(image["index"], image["name"]) for image in group["images"]] == [
-        (2, "image 11"), (1, "image 20"), (-1, "image 30"),
-    ]  # fmt: skip

@@ -83,7 +83,7 @@ def labeled(**changes):
     return make(CLUSTERS, labels=LABELS, names=NAMES, **changes)
 
 
-def repeated(sources=None):
+def repeated():
     """Two groups of duplicates among 68 images: one exact and near, one near."""
     found = duplicates.Duplicates(
         images=np.array([2, 40, 67, 5, 9]),
@@ -94,7 +94,7 @@ def repeated(sources=None):
         facts=np.full(5, np.array((8, 8, 8, b"2020-01-02T03:04:05", 0, 0), FACTS)),
         keep=np.array([True, False, False, True, False]),
     )
-    return duplicates.Shown(found, sources)
+    return found
 
 
 def rows_only(**changes):
@@ -296,8 +296,9 @@ def test_novel_classes_of_a_head_that_may_be_undecided(undecided):
         "novel_classes": 5,
         "labeled_acc": 0.75,
     }
+    data.results["provenance"]["images_scored"] = 40
     page = page_of(data)
-    assert text(page.root.find(".//h1")) == "Found 3 novel classes in 68 unlabeled images."
+    assert text(page.root.find(".//h1")) == "Found 5 novel classes in 40 unlabeled images."
     assert "their number was set in advance" in page.text
     doubt = "highest probability is 0.210 on average: the clusters that assignments.csv lists"
     assert (doubt in page.text) == undecided
@@ -513,7 +514,7 @@ def test_doubtful_images_are_the_improbable_ones_until_a_person_decides():
     assert report.doubtful(data._replace(fetch_images=None)) == []
     assert report.doubtful(labeled()) == []
     improbable = member._replace(probabilities=np.full(68, 0.3))
-    copied = data._replace(membership=improbable, duplicates=repeated(PHOTOS))
+    copied = data._replace(membership=improbable, duplicates=repeated())
     asked = {i for i, _ in report.doubtful(copied)}
     assert set(range(68)) - asked == {40, 67, 9}, "what holds for a photo holds for its copies"
     drawn = points_of(page_of(copied))["index"].tolist()
@@ -534,14 +535,11 @@ def test_one_moment_and_near_copies_are_one_question():
     assert asked == [[8, 2, 1], [44], [3], [9], [5], [6], [12]]
     assert report.questions(data, [(8, 2), (2, 2), (1, 0)]) == [[8], [2], [1]], "other groups"
     # Copies of 2 and 40, and of 5 and 9, of which those in another group are not asked about.
-    shown = repeated(PHOTOS)
     assert labels[40] != labels[2]
-    copied = data._replace(duplicates=shown)
+    copied = data._replace(duplicates=repeated())
     assert report.questions(copied, doubts[:6]) == [[8, 2, 1], [44], [3], [9, 5]]
     decided = copied._replace(is_decided=np.arange(68) == 5)
     assert report.questions(decided, [(9, 2)]) == [[9]]
-    part = copied._replace(duplicates=shown._replace(rows=np.arange(68)[::-1]))
-    assert report.questions(part, [(62, 2)]) == [[62, 58]], "points that are not the images"
     page = page_of(data._replace(duplicates=None))
     numbers = {i: n for n, i in enumerate(points_of(page)["index"].tolist())}
     doubted = [i for i, _ in report.doubtful(data)]
@@ -567,7 +565,7 @@ def test_hostile_names_stay_text():
     data = labeled(
         sources=(evil,) * 68,
         skipped=((evil, evil), ("lone \udcff.jpg", "no image")),
-        duplicates=repeated(sources=(evil,) * 68),
+        duplicates=repeated(),
         title=evil,
         label_names=("cat", evil, "owl"),
     )
@@ -674,9 +672,9 @@ def test_the_file_is_small_and_always_the_same(tmp_path):
 
 def test_duplicates_section():
     assert "duplicates" not in page_of(labeled()).sections()
-    page = page_of(labeled(duplicates=repeated(PHOTOS)))
+    page = page_of(labeled(duplicates=repeated(), sources=PHOTOS))
     words = text(page.by_id("duplicates"))
-    assert "5 images in 2 sets are the same as another one" in words
+    assert "5 photos in 2 sets are the same as another one" in words
     assert "Nothing is deleted" in words
     assert "too many" not in words
     first, second = page.record["duplicates"]
@@ -687,8 +685,7 @@ def test_duplicates_section():
     assert [image["keep"] for image in second["images"]] == [True, False]
     assert [first["images"][0][key] for key in ("width", "height", "bytes")] == [8, 8, 8]
     assert first["images"][0]["taken"] == "2020-01-02T03:04:05"
-    many = repeated()._replace(duplicates=repeated().duplicates._replace(threshold=None))
-    page = page_of(labeled(duplicates=many))
+    page = page_of(labeled(duplicates=repeated()._replace(threshold=None)))
     assert "too many images" in text(page.by_id("duplicates"))
 
 

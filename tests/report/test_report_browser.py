@@ -224,14 +224,13 @@ def test_one_answer_holds_for_a_burst_and_its_near_copies(tmp_path):
     """
     facts = np.full(68, np.array((8, 8, 1500, b"", 0, 0), FACTS))
     facts["taken"][[0, 2]] = b"2024-05-01T10:00:00", b"2024-05-01T10:00:02"
-    copies = repeated(sources())
-    images = copies.duplicates._replace(images=np.array([2, 6, 67, 60, 61]))
+    copies = repeated()._replace(images=np.array([2, 6, 67, 60, 61]))
     data = smooth_tree({"verdict": "clear"}, sources=sources(), facts=facts, state="0123456789ab")
     labels, member = data.cluster_labels, data.membership
     assert labels[0] == labels[2] == labels[6] != labels[67]
     assert (member.probabilities[[0, 2]] < 0.8).all()
     assert member.second_labels[0] == member.second_labels[2] == 1
-    found = run(tmp_path, data._replace(duplicates=copies._replace(duplicates=images)), steps)
+    found = run(tmp_path, data._replace(duplicates=copies), steps)
     assert found["shown"] == [sources()[i] for i in (0, 2, 6)]
     assert found["large"]
     n = int((member.probabilities < 0.8).sum()) - 1  # without a copy
@@ -333,9 +332,8 @@ def test_of_duplicates_one_is_kept(tmp_path):
     names = (*sources(2), "a/it's 2.png", *sources(68)[3:])
     facts = np.full(5, np.array((8, 0, 1500, b"2024-05-01T10:00:00", 0, 0), FACTS))
     facts["height"] = np.arange(5) + 2
-    shown = repeated(names)
     keep = np.array([False, True, False, True, False])
-    shown = shown._replace(duplicates=shown.duplicates._replace(facts=facts, keep=keep))
+    shown = repeated()._replace(facts=facts, keep=keep)
     found = run(tmp_path, decided(duplicates=shown)._replace(sources=names), steps)
     assert found["titles"] == ["Nearly the same: 3 photos", "Nearly the same: 2 photos"]
     about = ["Taken 2024-05-01 10:00", "In a", "8 × 2, 2 kB"]
@@ -372,12 +370,11 @@ def test_equal_copies_follow(tmp_path):
       found.near = $("said").textContent;
       $("save-corrections").click();
     """
-    shown = repeated(sources())
     equal = np.array([True, True, True, False, False])
-    same = shown.duplicates._replace(is_exact=equal, similarities=np.where(equal, 1, 0.97))
+    same = repeated()._replace(is_exact=equal, similarities=np.where(equal, 1, 0.97))
     # The points that are clicked are the most typical ones, and so on their cards.
     distances = np.where(np.isin(np.arange(68), [2, 5]), 0, 1.0)
-    data = decided(duplicates=shown._replace(duplicates=same), distances=distances)
+    data = decided(duplicates=same, distances=distances)
     found = run(tmp_path, data, steps)
     assert found["said"] == "3 photos moved to Group 0, 2 of them as an equal copy."
     assert found["near"] == "1 photo moved to Group 0."
@@ -571,7 +568,7 @@ def test_decisions_survive_that_the_page_is_closed_and_are_taken_back_then(tmp_p
         $("save-corrections").click();
       }
     """
-    first = run(tmp_path, decided(duplicates=repeated(sources())), steps)
+    first = run(tmp_path, decided(duplicates=repeated()), steps)
     again = visit(tmp_path, tmp_path / "report.html")
     assert first["done"] == again["sizes"] == ["39 photos", "29 photos", ""]
     assert again["count"] == "4 corrections, not yet applied."
@@ -589,7 +586,7 @@ def test_decisions_survive_that_the_page_is_closed_and_are_taken_back_then(tmp_p
     assert again["undone"] == [1, 1]
     assert again["parted"] == [["40 photos", "25 photos", "3 photos"], "dogs"]
     assert corrections(again["downloads"][0]) == {"names": {"0": "dogs"}}
-    other = decided(duplicates=repeated(sources()))._replace(state="ba9876543210")
+    other = decided(duplicates=repeated())._replace(state="ba9876543210")
     assert "done" in run(tmp_path, other, steps), "not on the page of another state"
 
 

@@ -101,7 +101,7 @@ def test_new_images_pass_both_networks(finished):
     pixels = images.fetch(np.arange(images.size))
     assert len(pixels) == len(training)
     rows = model.transform(pixels)
-    np.testing.assert_allclose(rows, model._run.all_features, atol=1e-4)
+    np.testing.assert_allclose(rows, model._run.features, atol=1e-4)
     assert rows.std(axis=0).max() > 0.01
     np.testing.assert_allclose(model.transform(pixels[5:7]), rows[5:7], atol=1e-5)
     assert set(model.predict(pixels)) <= {"0", "1", "novel 0", "novel 1"}

@@ -201,7 +201,7 @@ class Walk:
         shown = pictures.fetch(pictures.places(run.columns["row"])).mean(axis=(1, 2))
         assert np.abs(shown - np.stack([*map(self.colors.get, keys)])).max() < 6
         features = self.__dict__.setdefault("features", {})
-        for key, row in zip(keys, run.all_features, strict=True):
+        for key, row in zip(keys, run.features, strict=True):
             np.testing.assert_allclose(row, features.setdefault(key, row), atol=1e-5)
 
     def changed(self, *flags, most=0.35, past=None):

@@ -21,7 +21,7 @@ from cluster_jax.methods.encoders import Target
 from cluster_jax.methods.moco import MoCoState
 from cluster_jax.report import summary
 from cluster_jax.runs import begin as pipeline
-from cluster_jax.runs import novel, trainings
+from cluster_jax.runs import finish, trainings
 from cluster_jax.runs import run as records
 from cluster_jax.runs.run import Run
 from cluster_jax.training import build, checkpoint, loop, progress, stages
@@ -480,10 +480,6 @@ def test_figures_by_hand():
     # The given class of a labeled image, not what its head says (0 for image 2).
     np.testing.assert_array_equal(found.classes, [0, 1, 1, 3, 3, 2, 2, 3])
     assert found.classes.dtype == np.int32
-    np.testing.assert_array_equal(found.cluster_labels, [1, 1, 0, 0, 1])
-    # Of corners 2, 2 and 4; and twice 3.
-    far = [np.sqrt(2) / 3, np.sqrt(2) / 3, 0, 0, np.sqrt(8) / 3]
-    np.testing.assert_allclose(found.distances, far, atol=1e-6)
     metrics = found.metrics
     assert metrics["novel_classes"] == 3
     assert metrics["confidence"] == pytest.approx(np.e / (np.e + 2))
@@ -511,8 +507,8 @@ def test_the_confidence_is_that_of_the_head_whatever_scores_decide():
     """Scores, as those of label spreading, are no logits: they only say the classes."""
     scores = np.float32([[0, 1], [1, 0], [0, 1], [1, 0], [0, 1]])
     plain, scored = discover(), discover(scores=scores)
-    np.testing.assert_array_equal(scored.cluster_labels, scores.argmax(axis=1))
-    assert (plain.cluster_labels != scored.cluster_labels).any()
+    np.testing.assert_array_equal(scored.classes[KNOWN < 0], 2 + scores.argmax(axis=1))
+    assert (plain.classes != scored.classes).any()
     assert scored.metrics["confidence"] == plain.metrics["confidence"] != pytest.approx(0.73, 0.1)
 
 
@@ -584,12 +580,12 @@ def test_empty_novel_classes_are_told():
 def test_k_means_has_the_number_of_novel_classes(config):
     values = config_json(config)
     values["eval"]["kmeans"]["n_clusters"] = None
-    run = Run("training", epath.Path("nowhere"), values, {})
-    discovering = dataclasses.replace(run, shown=np.arange(2))
-    assert novel.with_n_classes(parse_config(values), discovering).kmeans.n_clusters == 2
-    assert novel.with_n_classes(parse_config(values), run).kmeans.n_clusters is None
+    run = Run("training", epath.Path("nowhere"), values, {"known": None})
+    discovering = dataclasses.replace(run, images={"known": {"images": 8, "classes": 2}})
+    assert finish._with_n_classes(parse_config(values), discovering).kmeans.n_clusters == 2
+    assert finish._with_n_classes(parse_config(values), run).kmeans.n_clusters is None
     values["eval"]["kmeans"]["n_clusters"] = 3
-    assert novel.with_n_classes(parse_config(values), discovering).kmeans.n_clusters == 3
+    assert finish._with_n_classes(parse_config(values), discovering).kmeans.n_clusters == 3
 
 
 def printed(found):

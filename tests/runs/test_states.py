@@ -52,7 +52,7 @@ def updated(run, x, add=False, with_report=False, **how):
 
 def of(run, x):
     """The cluster of each of these rows of a run."""
-    place = {row.tobytes(): label for row, label in zip(run.all_features, run.labels, strict=True)}
+    place = {row.tobytes(): label for row, label in zip(run.features, run.labels, strict=True)}
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
     return [int(place[row.tobytes()]) for row in unit.astype("f4")]
 
@@ -66,7 +66,7 @@ def assert_same(one, other):
         if field.name == "copies" and a is not None:
             a, b = map(duplicates.to_arrays, (a, b))
         if field.name == "store":
-            a, b = one.all_features, other.all_features
+            a, b = one.features, other.features
         if field.name == "columns":
             a, b = ({key: c[key] for key in c.dtype.names if key != "row"} for c in (a, b))
         if isinstance(a, dict) and any(isinstance(value, np.ndarray) for value in a.values()):
@@ -400,7 +400,7 @@ def test_what_was_named_or_decided_comes_back_with_its_rows(run):
     assert said.startswith(f"30 rows are new.\n  cluster {d} (cats) is back (25 rows)\n")
     assert back.cluster_names == {str(d): "cats"}
     assert of(back, FIRST[[0, 25, 26, 27, 28, 50, 75]]) == [c, b, c, -1, b, c, d]
-    decided = zip(back.all_features, back.columns["decided"], strict=True)
+    decided = zip(back.features, back.columns["decided"], strict=True)
     assert sum(is_decided for _, is_decided in decided) == 2
     assert set(of(back, FIRST[75:])) == {d}
     assert not len(back.gone)
@@ -462,7 +462,7 @@ def test_a_row_that_comes_back_with_another_vector_has_that(tmp_path):
     update.update_rows(run, Table(changed, names), with_report=False)
     after = records.read(run)
     assert after.gone_names == ()
-    rows_of = dict(zip(after.names, after.all_features, strict=True))
+    rows_of = dict(zip(after.names, after.features, strict=True))
     for name, x in (("0", changed[0]), ("1", FIRST[1])):
         np.testing.assert_allclose(rows_of[name], x / np.linalg.norm(x), rtol=1e-5)
         assert after.labels[after.names.index(name)] == b

@@ -42,7 +42,7 @@ def test_files_without_a_row(tmp_path, config, caplog):
     left = [name for i, name in enumerate(names) if i not in BAD]
     assert [row["image"] for row in rows] == left
     run = records.read(workdir)
-    assert len(run.all_features) == len(run.labels) == 61
+    assert len(run.features) == len(run.labels) == 61
     assert run.names == tuple(left)
     # Another evaluation of the embedding that is there.
     config.eval.n_init = 2

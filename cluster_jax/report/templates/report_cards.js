@@ -189,7 +189,6 @@ function copyItem(set, copy) {
   entry.querySelector("p").append(...inLines(["", ...fileFacts(copy)]));
   const choice = entry.querySelector("button:not(.tile)");
   choice.setAttribute("aria-label", `Keep ${name}`);
-  choice.hidden = copy.index < 0; // not on the page
   choice.onclick = () => decide(`${name} is kept of its copies.`, { kind: "keep", set, row: copy.index });
   copy.show = () => {
     choice.disabled = isKeptOf(set, copy);
