@@ -38,8 +38,10 @@ _ORIGINS = {
 }
 _FILES = (".npy", ".npz", ".zip")  # of images
 _NAMED, _SIZES = 8, 10  # names and sizes of groups that are printed
-# Keys of the config -> the arguments of this command that set them, which errors name.
+# Keys of the config, and what the search for clusters calls one of them -> the arguments of this
+# command that set them, which errors name.
 _ARGUMENTS = {"data.dir": "PHOTOS", "eval.n_clusters": "--n-clusters", "data.labels": "--labels"}
+_ARGUMENTS |= {"n_clusters must": "--n-clusters must"}
 
 
 def _parser() -> Parser:

@@ -197,7 +197,7 @@ def test_rows_of_photos_that_an_undo_has_left_may_be_damaged(place):
     assert len(toy.table(run)) == 42
 
 
-def test_fewer_photos_are_left_than_groups_were_asked_for(place, tmp_path):
+def test_fewer_photos_are_left_than_groups_were_asked_for(place, tmp_path, refused):
     photos, run = place / "photos", tmp_path / "eleven"
     flags = ["--n-clusters=11", "--config.eval.kmeans.n_clusters=9", "--report=no", *QUICK]
     images.main([str(photos), f"--workdir={run}", *flags])
@@ -208,6 +208,9 @@ def test_fewer_photos_are_left_than_groups_were_asked_for(place, tmp_path):
     assert len(toy.table(run)) == 6
     update.main([f"--workdir={run}", "--refit", "--report=no"])
     assert len(set(records.read(run).labels.tolist())) == 6
+    said = "error: --n-clusters must be at most 6; got 7"
+    assert refused(update.main, f"--workdir={run}", "--n-clusters=7") == said
+    assert refused(images.main, str(photos), f"--workdir={run}", "--n-clusters=7", *QUICK) == said
     toy.save(photos, toy.photos(49)[0][40:], prefix="new")
     update.main([f"--workdir={run}", "--refit", "--report=no"])
     assert len(set(records.read(run).labels.tolist())) == 11
