@@ -8,6 +8,7 @@ from etils import epath
 
 # Sections and key of each value of a config that may be a local path, beside those of the stages.
 _PATHS = [("data", "dir"), ("data", "labels"), ("encoder",), ("init_from",), ("network", "weights")]
+_SAMPLE = 200  # photos by which a folder is told from another one
 
 
 def normalized(path: str | None) -> str | None:
@@ -70,19 +71,24 @@ def with_absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_located(
-    config: Mapping[str, Any], workdir: epath.Path, images: Mapping[str, Any]
+    config: Mapping[str, Any],
+    workdir: epath.Path,
+    images: Mapping[str, Any],
+    names: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Returns a copy of a config whose paths lead to where their files are now.
 
     A path is the stored one. If nothing is there, it may have moved together with the workdir: then
     it is the path at the same place relative to the workdir, if something is there, or if the path
-    was in the folder of the workdir, which has moved. The config of a run of embeddings, which has
-    no `images.json`, stays as it is.
+    was in the folder of the workdir, which has moved. Others may have come to the old place since:
+    of two folders of photos it is the one at that place if more photos of the run are in it. The
+    config of a run of embeddings, which has no `images.json`, stays as it is.
 
     Args:
         config: the stored config of the run.
         workdir: the folder of the run now.
         images: content of its `images.json`, which has the path of the workdir at that time.
+        names: paths of the images, relative to the folder of `data.dir`, see `folder.root`.
     """
     before = images.get("workdir")
     if before is None:
@@ -90,16 +96,33 @@ def with_located(
     now = os.path.abspath(workdir)
     around = os.path.dirname(before) + os.sep
 
-    def moved(line: str) -> str:
+    def moved(line: str, photos: Sequence[str]) -> str:
+        """Returns where a path leads now; `photos` are absolute paths of some photos then."""
         beside = os.path.normpath(os.path.join(now, os.path.relpath(line, before)))
         has_moved = now != before and line.startswith(around)
-        if not os.path.exists(line) and (os.path.exists(beside) or has_moved):
-            return beside
-        return line
+        if not os.path.exists(line):
+            return beside if has_moved or os.path.exists(beside) else line
+        inside = [path[len(line) :] for path in photos if has_moved and is_at(path, line)]
+        old, new = (sum(os.path.exists(f + rest) for rest in inside) for f in (line, beside))
+        return beside if new > old else line
 
-    paths = paths_of(config).items()
-    located = {key: "\n".join(map(moved, path.split("\n"))) for key, path in paths}
+    paths = paths_of(config)
+    place = paths.get(("data", "dir"))
+    some = names[:: 1 + len(names) // _SAMPLE]
+    photos = _absolute(some, place) if place is not None and now != before else ()
+    located = dict[tuple[str, ...], str]()
+    for key, path in paths.items():
+        of_photos = photos if key == ("data", "dir") else ()
+        located[key] = "\n".join(moved(line, of_photos) for line in path.split("\n"))
     return with_paths(config, located)
+
+
+def _absolute(names: Sequence[str], dir: str) -> Sequence[str]:
+    """Returns absolute paths of images, whose names are relative to the folder of `data.dir`."""
+    from cluster_jax.data import folder  # Loads much, as above.
+
+    root = str(folder.root(dir))
+    return [os.path.normpath(os.path.join(root, name)) for name in names]
 
 
 def is_at(path: str, place: str) -> bool:

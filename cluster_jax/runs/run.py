@@ -593,14 +593,12 @@ def _read(workdir: epath.Path, number: int, later: Run | None) -> Run:
     for key, made in _FROM_JSON.items():
         about[key] = None if about[key] is None else made(about[key])
     stored_config = about["config"]
-    about["config"] = config_paths.with_located(stored_config, workdir, about["images"])
-    names = None
-    if "names" in stored:
-        text = stored.pop("names").tobytes().decode("utf-8", "surrogateescape")
-        names = tuple(text.split("\0"))
-        if stored_config.get("data", {}).get("name") == "folder":
-            places = (values["data"]["dir"] for values in (stored_config, about["config"]))
-            names = config_paths.relocated(names, *places)
+    names = workdirs.names_of(stored.pop("names", None))
+    how = workdir, about["images"], names or ()
+    about["config"] = config_paths.with_located(stored_config, *how)
+    if names is not None and stored_config.get("data", {}).get("name") == "folder":
+        places = (values["data"]["dir"] for values in (stored_config, about["config"]))
+        names = config_paths.relocated(names, *places)
     array = about["config"]["eval"]["features"] if about["kind"] == "training" else None
     parts: dict[str, dict[str, NDArray]] = {"placer": {}, "copies": {}}
     for key in [key for key in stored if "." in key]:

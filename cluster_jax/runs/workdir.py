@@ -69,8 +69,8 @@ def about(workdir: epath.PathLike) -> dict[str, Any] | None:
     """Returns config, results and other values of the newest state of a run; None without one.
 
     They are the JSON values of the state, such as "config", whose paths are those of now, see
-    `config_paths.with_located`, "results", "named" and "updates", see `Run`; its arrays are
-    not read.
+    `config_paths.with_located`, "results", "named" and "updates", see `Run`; of its arrays only the
+    names are read.
 
     Raises:
         DamagedFile: the file of the state is not as it was written.
@@ -80,9 +80,17 @@ def about(workdir: epath.PathLike) -> dict[str, Any] | None:
         return None
     path = workdir / f"run-{numbers[-1]}.npz"
     with damage_of(workdir, numbers[-1]):
-        values = values_of(io.read_arrays(path, ("about",)).get("about"), path)
-    images = values.get("images", {})
-    return {**values, "config": config_paths.with_located(values["config"], workdir, images)}
+        stored = io.read_arrays(path, ("about", "names"))
+        values = values_of(stored.get("about"), path)
+    how = workdir, values.get("images", {}), names_of(stored.get("names")) or ()
+    return {**values, "config": config_paths.with_located(values["config"], *how)}
+
+
+def names_of(stored: NDArray | None) -> tuple[str, ...] | None:
+    """Returns the names of the rows of a state by its array "names"; None: it has none."""
+    if stored is None:
+        return None
+    return tuple(stored.tobytes().decode("utf-8", "surrogateescape").split("\0"))
 
 
 def values_of(about: NDArray | None, path: epath.Path) -> dict[str, Any]:

@@ -577,6 +577,21 @@ def test_photos_and_run_move_together_twice(place, tmp_path, capsys, refused):
     assert io.read_json(home / "run" / "results.json")["metrics"]["tree"]["ari"] is not None
 
 
+def test_other_photos_come_to_the_place_that_photos_and_run_have_left(place, capsys):
+    """They are no photos of the run."""
+    report.main([f"{place}/run", "--name=1=cats"])
+    before = toy.table(place / "run")
+    new = shutil.move(place, place.with_name("there"))
+    os.chdir(new)
+    toy.save(place / "photos", toy.photos(44)[0][40:], prefix="other")
+    update.main(["--workdir=run"])
+    assert "Nothing has happened" in capsys.readouterr().out
+    assert toy.table("run") == before
+    images.main(["photos", "--workdir=run", *QUICK])
+    assert "is finished" in capsys.readouterr().out
+    assert f"{new}/photos" in (new / "run" / "config.json").read_text()
+
+
 def test_labels_of_folders_stay(tmp_path):
     """Another folder beside the first one makes no other classes."""
     pictures, labels = toy.images(34, seed=2, channels=3)

@@ -179,6 +179,27 @@ def test_all_paths_of_a_config_move_with_the_run(tmp_path, monkeypatch):
     assert now == {**_paths(tmp_path / "new"), "encoder": stored["encoder"]}
 
 
+def test_others_have_come_to_the_place_that_photos_and_run_have_left(tmp_path):
+    """The folder with more photos of the run is theirs, whichever files are in the other one."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    stored = {"data": {"dir": f"{old}/photos\n{old}/one.jpg"}, "eval": {}}
+    names = ["photos/1.jpg", "photos/a/2.jpg", "photos/a/3.jpg", "one.jpg"]
+    for name in (*names, "run/lock"):
+        (new / name).parent.mkdir(parents=True, exist_ok=True)
+        (new / name).touch()
+    (old / "photos").mkdir(parents=True)
+
+    def located():
+        images = {"workdir": str(old / "run")}
+        return config_paths.with_located(stored, new / "run", images, names)["data"]["dir"]
+
+    for other in ("9.jpg", "1.jpg"):
+        (old / "photos" / other).touch()
+        assert located() == f"{new}/photos\n{new}/one.jpg"
+    (new / "photos" / "a").rename(old / "photos" / "a")
+    assert located() == f"{old}/photos\n{new}/one.jpg"
+
+
 @pytest.mark.parametrize("name", ["lite2", "hf:a/resnet18.safetensors", "folders", "gs://b/x"])
 def test_names_are_no_paths(name):
     config = {"data": {"dir": None, "labels": "folders"}, "encoder": name, "eval": {}}
