@@ -91,6 +91,8 @@ def test_a_person_corrects_novel_classes_and_the_known_ones_stay(fitted, config,
     unlabeled = np.flatnonzero(~known).tolist()
     assert not first.is_corrected
     np.testing.assert_array_equal(first.columns["decided"], known)
+    assert page.report_data(first).n_known == 2
+    assert first.points.shape == (len(known), 2), "t-SNE has drawn the map of all images"
     called = page.report_data(first).names
     found = np.unique(first.labels[unlabeled]).tolist()
     assert called == {"0": "at", "1": "under"} | {str(c): f"novel {c - 2}" for c in found}

@@ -30,7 +30,9 @@ def render(data: ReportData) -> str:
     names = {**report_data.suggested_names(data.results.get("suggested_names")), **data.names}
     # Copies come last: what they show is there already.
     distances = np.where(data.is_copy, np.inf, data.distances)
-    clusters = report_data.clusters_by_size(data.cluster_labels, distances, names, data.group)
+    clusters = report_data.clusters_by_size(
+        data.cluster_labels, distances, names, data.group, data.n_known
+    )
     doubts = doubtful(data)
     changed, more_changes = changes.entries(data, clusters)
     real = [cluster for cluster in clusters if cluster.id >= 0]

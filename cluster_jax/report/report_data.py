@@ -99,6 +99,7 @@ class ReportData(NamedTuple):
         command: the command that applies a saved file of corrections, whose name the page puts
             behind the last "="; or None.
         changes: the last update, or None: there was none.
+        n_known: number of known classes, which are the first clusters; 0 without a discovery.
         words: the words for a point and for a cluster.
     """
 
@@ -128,6 +129,7 @@ class ReportData(NamedTuple):
     facts: NDArray | None = None
     command: str | None = None
     changes: Changes | None = None
+    n_known: int = 0
     words: tuple[str, str] = ("row", "cluster")
 
     @property
@@ -207,20 +209,24 @@ def clusters_by_size(
     distances: NDArray,
     names: Mapping[str, str] = {},
     noun: str = "cluster",
+    n_known: int = 0,
 ) -> list[Cluster]:
     """Returns the clusters by size, the largest first; of one size by number; -1 last.
+
+    Known classes come after the novel ones.
 
     Args:
         cluster_labels: int `[n]`, the cluster of each point, -1 for none.
         distances: float `[n]`, by which the members of a cluster are ordered, the nearest first.
         names: ID of a cluster, as text -> its name; others have none.
         noun: the word for a cluster.
+        n_known: number of known classes, see `ReportData`.
     """
     order = np.lexsort((distances, cluster_labels))
     ids, starts = np.unique(cluster_labels[order], return_index=True)
     members = zip(ids.tolist(), np.split(order, starts[1:]), strict=True)
     # Ties stay in order; points in no cluster come last.
-    by_size = sorted(members, key=lambda cluster: (cluster[0] < 0, -len(cluster[1])))
+    by_size = sorted(members, key=lambda one: (one[0] < 0, one[0] < n_known, -len(one[1])))
     colors = {i: COLORS[i % len(COLORS)] for i, _ in by_size} | {-1: "var(--faint)"}
     return [Cluster(i, members, colors[i], names.get(str(i), ""), noun) for i, members in by_size]
 

@@ -262,6 +262,8 @@ def with_map(run: Run) -> Run:
         return run
     say("drawing the map")
     how = {**run.options.reduce_options, "seed": run.config["seed"]}
+    if run.known_classes is not None:
+        how["method"] = "tsne"  # By UMAP the known classes of ImageNet would take hours.
     if isinstance(run.placer, ByTree):
         points = maps.of_tree(run.placer.smoother.smooth, run.placer.leaves[run.rows], **how)
     else:

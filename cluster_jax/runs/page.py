@@ -268,6 +268,7 @@ def report_data(run: Run) -> ReportData:
         facts=None if run.facts is None or not run.is_of_images else run.facts[rows],
         command=correction_command(run.workdir),
         changes=_changes(run, pictures) if run.updates else None,
+        n_known=len(run.known_classes or ()),
         words=run.words,
     )
 
