@@ -1,8 +1,10 @@
 """Reduction: determinism, shapes down to single rows, PCA against singular vectors."""
 
 import concurrent.futures
+import subprocess
 import sys
 import time
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -12,6 +14,32 @@ from cluster_jax.core.checks import InputError
 from tests.rows import every_row
 
 SETTINGS = {"n_neighbors": 15, "metric": "cosine", "seed": 3}
+
+# What umap-learn imports of the search for neighbors that maps of few rows do not use.
+SEARCH = {
+    "pynndescent": {"NNDescent": type("NNDescent", (), {})},
+    "pynndescent.distances": {"named_distances": {}},
+    "pynndescent.sparse": {"sparse_named_distances": {}},
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_search():
+    """UMAP without pynndescent, which Numba compiles for half a minute as it is imported.
+
+    A slow test searches with it, in a process of its own.
+    """
+    if "umap" in sys.modules:
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        for name, contents in SEARCH.items():
+            module = ModuleType(name)
+            vars(module).update(contents)
+            patch.setitem(sys.modules, name, module)
+        yield
+    for name in [name for name in sys.modules if name.partition(".")[0] == "umap"]:
+        del sys.modules[name]  # The next module that draws a map gets the whole one.
 
 
 def _features(n, d=20, seed=0):
@@ -105,6 +133,23 @@ def test_small_sets_take_no_loop_over_pairs(monkeypatch):
 
     monkeypatch.setattr("umap.umap_.pairwise_distances", refuse)
     assert reduce(_features(60), method="umap", n_components=2, **SETTINGS).shape == (60, 2)
+
+
+# UMAP's own search, and neither it nor the import of what it needs warns of anything.
+SEARCHED = """
+import numpy as np
+from cluster_jax.clustering.reduce import reduce
+x = np.random.default_rng(0).normal(size=(4096, 6)) + 20 * (np.arange(4096) % 2)[:, None]
+found = reduce(x, method="umap", n_components=2, n_neighbors=15, metric="euclidean", seed=3)
+assert found.shape == (4096, 2)
+apart = np.linalg.norm(found[0::2].mean(0) - found[1::2].mean(0))
+assert apart > found[0::2].std(0).max() + found[1::2].std(0).max()
+"""
+
+
+@pytest.mark.slow
+def test_many_rows_are_searched_by_umap():
+    subprocess.run([sys.executable, "-W", "error", "-c", SEARCHED], check=True)
 
 
 @every_row(
