@@ -15,7 +15,6 @@ from tests.faults.jobs import kill_all
 from tests.faults.runs import assert_same, before_step
 
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"  # gcsfs looks once: see `gcs_server`
-pytest.importorskip("gcsfs")
 pytestmark = [
     pytest.mark.usefixtures("one_device", "traced_once", "compiled_once"),
     # Of gcsfs and its parts, which close connections when Python ends.
@@ -29,6 +28,7 @@ FAILING = (503, CUT, 429, LOST)
 @pytest.fixture(scope="module")
 def server():
     """One server for all, as TensorStore reads its address once."""
+    pytest.importorskip("gcsfs")  # Here: of two processes one has the seconds of its import.
     server = Server("bucket")
     with pytest.MonkeyPatch.context() as patch:
         for name, value in server.environment.items():
