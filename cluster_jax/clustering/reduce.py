@@ -127,7 +127,7 @@ def _imported_umap() -> Any:
         # Numba needs a folder for its cache where neither the packages nor a home can be written.
         import numba
 
-        numba.config.CACHE_DIR = tempfile.mkdtemp(prefix="numba_")  # type: ignore[attr-defined]
+        numba.config.CACHE_DIR = tempfile.mkdtemp(prefix="numba_")
         from umap import UMAP
     return UMAP
 
