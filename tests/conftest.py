@@ -60,8 +60,9 @@ LONGEST = (
     "test_pretrained", "test_vit", "test_gridshift", "test_smooth_tree", "test_damage", "test_hmc",
     "test_watch", "test_remat", "test_process", "test_estimator_classes", "test_closed_forms",
     "test_reference", "test_evaluation_stages", "test_photo_walk", "test_shapes", "test_walk",
-    "test_array_walk", "test_corrections", "test_next_state", "test_update_places", "test_containers", "test_cluster", "test_embed",
-    "test_surface", "test_accumulate", "test_optim", "test_encoder_export", "test_service",
+    "test_array_walk", "test_corrections", "test_next_state", "test_update_places",
+    "test_containers", "test_cluster", "test_embed", "test_surface", "test_accumulate",
+    "test_optim", "test_encoder_export", "test_service",
 )  # fmt: skip
 
 # No test has a limit of time: on a busy machine it would fail by chance.
