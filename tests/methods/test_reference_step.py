@@ -14,13 +14,16 @@ import pytest
 
 from cluster_jax.core import mesh as meshes
 from cluster_jax.core.config import parse_section
-from cluster_jax.methods import base
+from cluster_jax.core.queue import Queue
+from cluster_jax.methods import base, ncl
 from cluster_jax.methods.base import MethodContext
 from cluster_jax.methods.nrcc import NRCCConfig, with_nrcc
 from cluster_jax.training import state as states
 from cluster_jax.training.step import make_step
 from tests import toy
 from tests.methods import cases, reference_step, tiny
+from tests.methods import reference_losses as losses
+from tests.rows import every_row
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -291,8 +294,38 @@ def test_with_a_term_and_nrcc(case, term):
     check(case, NRCC | {"branch": "target" if case == "byol" else "online"}, term)
 
 
-@pytest.mark.parametrize("variant", ["removed", "replacing", "labeled", "unlabeled", "nearest"])
+@every_row("variant", ["removed", "replacing", "labeled", "unlabeled", "nearest"])
 def test_variants_of_hng(variant):
-    """Figure 4 of NCL: V1, V2, V4, V5, V6. In the term that they are of alone."""
-    weights = {"ce": 0.0, "bce": 0.0, "consistency": 0.0, "ncl": 0.7, "scl": 0.0}
-    check("ncl", None, hng={**CHANGES["ncl"]["hng"], "variant": variant}, weights=weights)
+    """Figure 4 of NCL: V1, V2, V4, V5, V6. In the term that they are of, at given queues.
+
+    The bare steps have the paper's own, its schedule and what fills the queues.
+    """
+    rng, hng = np.random.default_rng(7), CHANGES["ncl"]["hng"] | {"variant": variant}
+    given = cases.STAGES["ncl"] | CHANGES["ncl"] | {"hng": hng}
+    config = base.parse("ncl", {key: value for key, value in given.items() if key != "name"})
+    unlabeled, labeled = (losses.unit(rng.normal(size=(8, 4))) for _ in range(2))
+    queues = (
+        Queue({"z": labeled, "label": np.zeros(8, np.int32)}, np.int32(0), np.int32(6)),
+        Queue(unlabeled, np.int32(0), np.int32(7)),
+    )
+    state = ncl.NCLState(None, *queues, None, None)
+    known, keys = np.zeros(LABELED, np.int32), jax.random.split(jax.random.key(2), UNLABELED)
+    z, other = rng.normal(size=(2, LABELED + UNLABELED, 4))
+
+    def loss(z, use_hng):
+        views = (ncl._View(*[None] * 4, x) for x in (z, other))
+        return ncl._contrast(config, use_hng, state, *views, known, keys)["ncl"]
+
+    both = jax.jit(jax.value_and_grad(loss))
+    for step in (2, 3):  # without the variant, and with it
+
+        def wanted(z, step=step):
+            rows, constants = (losses.unit(x)[LABELED:] for x in (z, other))
+            values = {**given, **SINCE["ncl"]}
+            return reference_step.neighborhood(
+                values, step, rows, constants, [*unlabeled[:7]], [*labeled[:6]], keys
+            )
+
+        value, slope = both(z, step >= SINCE["ncl"]["hng_steps"])
+        compare(value, wanted(z), step)
+        compare(slope, reference_step.gradient(wanted, z), step)
