@@ -230,7 +230,8 @@ def _check_same_clusters(merge: _Merge, is_new: NDArray, targets: NDArray) -> No
     It is the same one if s > (r + o) / 2. The page shows r rows in it that are still there and that
     the corrections leave in it, or if they leave none, all that are still there. Of these, s are in
     it now, or where the corrections want them. And o other rows are in it now, which neither the
-    page nor the corrections have in it.
+    page nor the corrections have in it, nor another file of the page: two people whose files do not
+    contradict each other may be heard in any order.
 
     Args:
         merge: what is merged.
@@ -238,6 +239,8 @@ def _check_same_clusters(merge: _Merge, is_new: NDArray, targets: NDArray) -> No
         targets: int64 `[n]`, where the file wants each row of the page, see `_targets_now`.
     """
     shown, run, now, fresh = merge.shown, merge.theirs, merge.now, merge.fresh
+    wanted = [applied(shown, file).labels for state, file in merge.others if state is shown]
+    wanted.append(targets)
     spoken = {*fresh.names, *fresh.whole}.union(*fresh.merges)
     spoken |= {*targets[is_new].tolist()} & {*range(shown.next_label)}
     there = now >= 0
@@ -247,7 +250,7 @@ def _check_same_clusters(merge: _Merge, is_new: NDArray, targets: NDArray) -> No
         left = left if left.any() else own
         labels = run.labels[now[left]]
         same = int(((labels == cluster) | (labels == targets[left])).sum())
-        allowed = now[own | ((targets == cluster) & there)]
+        allowed = now[own | ((np.stack(wanted) == cluster).any(axis=0) & there)]
         others = int((run.labels == cluster).sum() - (run.labels[allowed] == cluster).sum())
         total = int(left.sum()) + others
         if total and 2 * same <= total:

@@ -323,6 +323,23 @@ def test_two_files_of_one_page_are_both_applied(first, tmp_path, one, other, mes
     assert digests(run) == before
 
 
+@every_row(
+    "said",
+    [{"right": [35]}, {"names": {"1": "dogs"}}, {"labels": {"55": 1}}, {"merges": [[2, 1]]}],
+)
+def test_a_cluster_into_which_another_file_of_the_page_merges_is_the_same_one(first, tmp_path, said):
+    """Also where most of its rows are those of the other cluster then."""
+    after = []
+    for order in ("merge", "say"), ("say", "merge"):
+        run = shutil.copytree(first, tmp_path / order[0])
+        state, of = records.read(run).state, {"merge": {"merges": [[0, 1]]}, "say": said}
+        for name in order:
+            now = correct(run, save(run, f"{name}.json", state, browser=name, **of[name]))
+        after.append((now.labels.tolist(), dict(now.named), now.columns["decided"].tolist()))
+    assert after[0] == after[1]
+    assert set(after[0][0][:50]) == {1}
+
+
 def test_a_change_of_mind_on_the_same_page(run):
     """The later file of a browser counts: what it leaves out, moves or names otherwise as well."""
     state, mine = records.read(run).state, {"browser": "anna"}
