@@ -124,10 +124,14 @@ def _after_corrections(before: Run, run: Run, has_browser: bool) -> Run:
         run: that state with the decisions applied.
         has_browser: whether one of the files names its browser.
     """
-    if run.state != before.state or (run.columns != before.columns).any():
-        # A name alone changes nothing that is measured.
-        is_moved = (run.columns[_CLUSTERS] != before.columns[_CLUSTERS]).any()
-        run = measured.measured(measured.described(run) if is_moved else run)
+    is_other = (run.columns != before.columns).any()
+    if run.state != before.state or is_other:
+        if (run.columns[_CLUSTERS] != before.columns[_CLUSTERS]).any():
+            run = measured.described(run)
+        # A name alone changes nothing that is measured: of rows that an update has brought into
+        # another order, not even the sample of the silhouette.
+        if is_other or run.shaped != before.shaped:
+            run = measured.measured(run)
         return dataclasses.replace(run, number=before.number + 1, made_by="corrections")
     # What two people have said holds as long as one of them says it.
     return dataclasses.replace(before, pages=run.pages) if has_browser else before

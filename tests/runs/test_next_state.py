@@ -105,6 +105,17 @@ def test_a_name_changes_only_the_name(run):
     assert after.results == before.results
 
 
+def test_a_name_changes_no_score_of_rows_that_came_first(run, monkeypatch):
+    """The sample of the silhouette was drawn before the rows were in the order of their file."""
+    monkeypatch.setattr(measured, "SILHOUETTE_ROWS", 20)
+    table = Table(np.concatenate([rows(4, 4, 4, seed=5), FIRST]))
+    updates.update_rows(run, table, with_report=False)
+    before = records.read(run)
+    after = corrected(run, {"1": "cats"}, whole=[0])
+    assert after.results == before.results
+    assert corrected(run, wrong=[3]).results != before.results
+
+
 def test_what_is_measured_follows_from_the_state(run):
     """Computed anew from any state, it is what the state has; but the tree of clusters stays."""
     corrected(run, labels={"0": 1}, merges=[[2, 1]])
