@@ -331,6 +331,8 @@ def _names(
             result.pop(label)
             result |= {label: mine[label]} if label in mine else {}
     said = [*fresh.names, *(made[key] for key in fresh.new if key in made)]
+    # A cluster without a name gets that of one that is merged into it, which is then said of it.
+    said += [into for _, into in fresh.merges if mine.get(into) != shown.named.get(into)]
     for label in (label for label in said if label in mine):
         name, earlier = mine[label], result.get(label)
         if earlier not in (None, shown.named.get(label), name):

@@ -297,6 +297,17 @@ def test_a_page_is_saved_from_and_applied_many_times(run):
         ({"wrong": [3]}, {"right": [3]}, "got row 3, which a .* decided to be in no cluster"),
         ({"names": {"1": "x"}}, {"names": {"1": "y"}}, "got 'y' for cluster 1, .* called 'x'"),
         ({"merges": [[2, 1]]}, {"labels": {"3": 2}}, "cluster 2 must have more than half of the"),
+        (
+            {"names": {"1": "x"}},
+            {"names": {"0": "y"}, "merges": [[0, 1]]},
+            "got 'y' for cluster 1, .* called 'x'",
+        ),
+        ({"merges": [[0, 1]], "names": {"0": "x"}}, {"names": {"1": "y"}}, "got 'y' .* called 'x'"),
+        (
+            {"merges": [[0, 1]], "names": {"0": "x"}},
+            {"merges": [[2, 1]], "names": {"2": "y"}},
+            "got 'y' for cluster 1, .* called 'x'",
+        ),
     ],
 )
 def test_two_files_of_one_page_are_both_applied(first, tmp_path, one, other, message):
