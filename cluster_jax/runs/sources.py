@@ -18,7 +18,7 @@ from cluster_jax.core.devices import say
 from cluster_jax.data import datasets, images, tables
 from cluster_jax.data import folder as image_files
 from cluster_jax.data.datasets import Dataset
-from cluster_jax.runs import config_paths
+from cluster_jax.runs import changes, config_paths
 from cluster_jax.runs.config_paths import is_at
 from cluster_jax.runs.run import Run
 from cluster_jax.training.config import parse_config
@@ -96,11 +96,8 @@ def find(run: Run, more: Sequence[str], gone: Sequence[str], exclude: Sequence[s
     closed |= {paths[row] for row in np.flatnonzero(~is_read).tolist()}
     rows = np.flatnonzero(is_read)
     paths = [paths[row] for row in rows.tolist()]
-    missing = [
-        name
-        for name in own
-        if not os.path.isfile(name) and not any(is_at(path, name) for path in paths)
-    ]
+    known = changes.paths(run)
+    missing = [name for name in own if not _is_there(name, paths, known)]
     return Present(
         dataset=images.select(dataset, rows),
         folders=tuple(folders),
@@ -111,6 +108,19 @@ def find(run: Run, more: Sequence[str], gone: Sequence[str], exclude: Sequence[s
         missing=tuple(missing),
         given_up=tuple(given_up),
     )
+
+
+def _is_there(name: str, paths: Sequence[str], known: Sequence[str]) -> bool:
+    """Returns whether a folder of a run has photos now, or a file is there.
+
+    Args:
+        name: absolute path of the folder or file.
+        paths: those of the photos that are there.
+        known: those of the photos of the run: where some were inside, a file is not their folder.
+    """
+    if any(path != name and is_at(path, name) for path in paths):
+        return True
+    return os.path.isfile(name) and not any(path != name and is_at(path, name) for path in known)
 
 
 def _readable(folders: Sequence[str], asked: Sequence[str]) -> list[str]:

@@ -104,6 +104,21 @@ def test_a_disk_inside_of_a_folder_that_is_named(run):
     assert {"a", "b"} <= {*truth}
 
 
+def test_a_file_in_the_place_of_a_folder_of_the_run(run):
+    """The folder is away, and none of its photos is gone, until it is back."""
+    before = toy.table(run)
+    os.rename("here/b", "unplugged")
+    pathlib.Path("here/b").write_text("the server is away")
+    after = updated(run)
+    assert (len(after.columns), after.away) == (33, (os.path.abspath("here/b"),))
+    assert toy.table(run) == before
+    os.remove("here/b")
+    os.rename("unplugged", "here/b")
+    after = updated(run)
+    assert (after.away, after.number) == ((), 1)
+    assert toy.table(run) == before
+
+
 @pytest.mark.parametrize("length", [0, 60])
 def test_a_file_that_was_cut_is_the_photo_that_it_was(run, length, capsys, refused):
     """It is not another photo: it stays, is told, and is left out of an export."""
