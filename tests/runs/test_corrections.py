@@ -338,7 +338,7 @@ def test_two_files_of_one_page_are_both_applied(first, tmp_path, one, other, mes
     "said",
     [{"right": [35]}, {"names": {"1": "dogs"}}, {"labels": {"55": 1}}, {"merges": [[2, 1]]}],
 )
-def test_a_cluster_into_which_another_file_of_the_page_merges_is_the_same_one(first, tmp_path, said):
+def test_a_cluster_into_which_another_file_merges_is_the_same_one(first, tmp_path, said):
     """Also where most of its rows are those of the other cluster then."""
     after = []
     for order in ("merge", "say"), ("say", "merge"):
