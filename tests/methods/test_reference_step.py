@@ -116,7 +116,10 @@ REGULARIZED = [
 ]
 
 
-COMPOSED = [("byol", "cc"), ("byol", "pcl"), ("simclr", "ncc")]
+# Slow: what NRCC is added to below.
+COMPOSED = [
+    ("byol", "cc"), ("simclr", "ncc"), pytest.param("byol", "pcl", marks=pytest.mark.slow)
+]  # fmt: skip
 
 
 def build(case, regularizer, changes, term=None):
