@@ -107,8 +107,12 @@ def check(
 
 
 def _is_free(folder: pathlib.Path, workdir: epath.PathLike) -> bool:
-    """Returns whether a folder is empty, or has an earlier export of the run in a workdir."""
-    return bool(_earlier(workdir, folder)) or not any(folder.iterdir())
+    """Returns whether a folder is empty, or has an earlier export of the run in a workdir.
+
+    What a killed export has left behind before its files were in place does not count.
+    """
+    others = (path for path in folder.iterdir() if path.name != _PARTIAL)
+    return bool(_earlier(workdir, folder)) or not any(others)
 
 
 def check_of_run(folder: epath.PathLike, run: Run) -> tuple[list[int], list[str]]:

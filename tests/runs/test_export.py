@@ -332,6 +332,20 @@ def test_what_an_error_interrupts_is_removed(photos, tmp_path, monkeypatch):
     assert _tree(root) == dict(zip(sources, sources, strict=True))
 
 
+def test_what_a_kill_has_left_behind_is_replaced(photos, tmp_path, monkeypatch):
+    """No record of the run knows it; the same export was refused, as the folder is not empty."""
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:  # A killed process removes nothing, and records nothing.
+        patch.setattr(export.shutil, "rmtree", lambda *arguments, **more: None)
+        patch.setattr(export, "_record", lambda *arguments: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            write(out, photos)
+    assert len(_tree(out)) == 5
+    write(out, photos)
+    assert [path.name for path in out.iterdir()] == ["cluster_00"]
+    assert len(_tree(out)) == 5
+
+
 def test_photos_of_a_zip_are_copied(tmp_path):
     packed, names = tmp_path / "photos.zip", [f"{i % 2}/{i // 2}.png" for i in range(3)]
     names += ["é" * 400 + ".png"]
