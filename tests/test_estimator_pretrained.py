@@ -7,6 +7,7 @@ import json
 import logging
 import pathlib
 import re
+import shutil
 import sys
 import types
 
@@ -26,7 +27,7 @@ from cluster_jax.encoding import encoder
 from cluster_jax.nets import network
 from cluster_jax.nets.backbones import resnet
 from cluster_jax.nets.config import NetworkConfig
-from cluster_jax.runs import begin, claims, store
+from cluster_jax.runs import begin, claims
 from cluster_jax.runs import run as records
 from cluster_jax.runs import update as updates
 from cluster_jax.training.config import RunConfig, parse_config, parse_training
@@ -161,7 +162,6 @@ def test_an_update_reads_the_folder_again(gray, tmp_path):
     assert loaded.changes_
     # Without the features of the first photos nothing is guessed, nor are those of now taken.
     file = tmp_path / "saved" / "store-0.npz"
-    rows = loaded._run.store[:39]
     file.write_bytes(file.read_bytes()[:9_000])
     config = loaded._run.config
     for use in (load, lambda workdir: begin.run_pipeline(config, workdir)):
@@ -170,8 +170,10 @@ def test_an_update_reads_the_folder_again(gray, tmp_path):
     file.unlink()
     with pytest.raises(InputError, match=r"store-0.npz is damaged \(it is not there\)"):
         load(tmp_path / "saved")
-    store.write(tmp_path / "saved", 0, 39, rows)
-    with pytest.raises(InputError, match=r"store-39.npz is damaged \(it is not there\)"):
+    # Of as many other photos.
+    small(workdir=tmp_path / "other").fit(255 - gray[:40])
+    shutil.copy(tmp_path / "other" / "store-0.npz", file)
+    with pytest.raises(InputError, match=r"store-0.npz is damaged \(it has other rows\)"):
         load(tmp_path / "saved")
 
 
@@ -390,7 +392,7 @@ def test_images_without_files_keep_their_pictures(tmp_path, of_array):
         assert page.record["words"] == first.record["words"]
         assert [s["column"] for s in page.record["map"]["sheets"]] == ["sample"]
         assert page.text.count("26 ") == first.text.count("26 ")
-    kept = store.read_pictures(run, 26)
+    kept = records.read(run).pictures()
     wanted = np.stack([decode(image, Resize(32, "bicubic"), 3) for image in pixels])
     np.testing.assert_array_equal(kept.fetch(np.arange(26)), wanted)
 

@@ -68,14 +68,14 @@ def first(inputs: Inputs[PhotosConfig], workdir: epath.Path) -> tuple[Run, Now]:
         InputError: the weights of the network cannot be read, or too few photos can.
     """
     config, dataset, _ = inputs
-    made, recorded = _made(inputs, workdir)
+    made, recorded, made_from = _made(inputs, workdir)
     readable = readable_images(dataset, made)
     if readable.skipped != dataset.skipped:
         start.print_skipped(readable.skipped)
     rows = readable_rows(made)
-    _write(workdir, 0, rows)
     inputs = inputs._replace(dataset=readable)
     before, after = finish.first(inputs, rows["backbone"], workdir, recorded)
+    after = dataclasses.replace(after, files=_write(workdir, 0, rows, made_from))
     now = Now(after, np.arange(0))
     if readable.load is None:  # The pixels of an array are compared, and not thumbnails.
         now = now._replace(pictures=readable.shown)
@@ -84,8 +84,12 @@ def first(inputs: Inputs[PhotosConfig], workdir: epath.Path) -> tuple[Run, Now]:
     return before, now
 
 
-def _made(inputs: Inputs[PhotosConfig], workdir: epath.Path) -> tuple[Batch, dict[str, Any]]:
-    """Embeds the photos of a first run; returns what `embed` does, and `images.json`."""
+def _made(inputs: Inputs[PhotosConfig], workdir: epath.Path) -> tuple[Batch, dict[str, Any], str]:
+    """Embeds the photos of a first run.
+
+    Returns:
+        What `embed` does, the content of `images.json`, and the fingerprint for `_write`.
+    """
     dataset = inputs.dataset
     encoder = build.encoder_of(inputs.config)
     assert encoder.preprocessing is not None
@@ -95,7 +99,8 @@ def _made(inputs: Inputs[PhotosConfig], workdir: epath.Path) -> tuple[Batch, dic
     about[workdirs.WEIGHTS] = encoder.checksum
     recorded = start.record(workdir, inputs, about)
     kept = kept_in(workdir, about)
-    return embed(dataset, encoder, inputs.config.eval.batch_size, kept), recorded
+    made = embed(dataset, encoder, inputs.config.eval.batch_size, kept)
+    return made, recorded, kept.fingerprint
 
 
 def make_again(inputs: Inputs[PhotosConfig], workdir: epath.Path) -> None:
@@ -106,25 +111,24 @@ def make_again(inputs: Inputs[PhotosConfig], workdir: epath.Path) -> None:
         workdir: folder of the run, which is locked.
 
     Raises:
-        DamagedFile: the photos are not those of the run; nothing has been written.
+        DamagedFile: the photos, or the network, are not those of the run. The store is not written.
     """
     other = io.DamagedFile(
         stores.path_of(workdir),
-        "it is not there, and these are not the photos that it was made of",
+        "it is not there, and these photos, or the network, are not those that it was made of",
         "put those photos back and run the same command",
     )
-    stored = io.read_arrays(workdir / f"run-{workdirs.states(workdir)[-1]}.npz")
-    facts = stored.get("facts")
-    if facts is None:  # They are no files: their pixels tell.
-        then = workdirs.values_of(stored["about"], workdir)["images"]
-        is_same = claims.describe_images(inputs.dataset).items() <= then.items()
+    then = workdirs.about(workdir)
+    assert then is not None
+    if inputs.dataset.facts is None:  # They are no files: their pixels tell.
+        is_same = claims.describe_images(inputs.dataset).items() <= then["images"].items()
         if not is_same:
             raise other
-    made = _made(inputs, workdir)[0]
+    made, _, made_from = _made(inputs, workdir)
     rows = readable_rows(made)
-    if facts is not None and not np.array_equal(rows["facts"]["digest"], facts["digest"]):
+    if _fingerprint(rows, made_from) != then["files"]["0"]:
         raise other
-    _write(workdir, 0, rows)
+    _write(workdir, 0, rows, made_from)
     kept_in(workdir, {}).remove()
 
 
@@ -163,17 +167,27 @@ def embed(dataset: Dataset, encoder: Encoder, batch_size: int, kept: Parts | Non
     return embed_batches(forward, dataset, batch_size=size, mesh=mesh, kept=kept, also=also)
 
 
-def _write(workdir: epath.Path, first: int, rows: Batch) -> None:
-    """Writes the photos that can be read into the store, if there are any.
+def _write(workdir: epath.Path, first: int, rows: Batch, made_from: str) -> dict[int, str]:
+    """Writes the photos that can be read into the store; returns their file as in `Run.files`.
 
     Args:
         workdir: folder of the run.
         first: row of the store of the first of these photos.
-        rows: what `embed` has returned, without photos that cannot be read.
+        rows: what `embed` has returned, without photos that cannot be read; if there are none,
+            there is no file.
+        made_from: fingerprint of the network, and of photos that are no files, see `kept_in`.
     """
-    if files := rows["thumbnail"].tolist():
-        pictures = Pictures(first + np.arange(len(files)), files)
-        stores.write(workdir, first, len(files), rows["backbone"], pictures)
+    if not (files := rows["thumbnail"].tolist()):
+        return {}
+    pictures = Pictures(first + np.arange(len(files)), files)
+    fingerprint = _fingerprint(rows, made_from)
+    return stores.write(workdir, first, rows["backbone"], pictures, fingerprint)
+
+
+def _fingerprint(rows: Batch, made_from: str) -> str:
+    """Returns the fingerprint of a file of the store; for the arguments see `_write`."""
+    digests = rows["facts"]["digest"].tobytes() if "facts" in rows else b""
+    return workdirs.fingerprint(made_from.encode(), digests)
 
 
 def kept_in(workdir: epath.Path, about: Mapping[str, Any]) -> Parts:
@@ -356,8 +370,9 @@ def _embedded(
     kept = kept_in(run.workdir, {workdirs.WEIGHTS: encoder.checksum})
     made = embed(fresh, encoder, run.config["eval"]["batch_size"], kept)
     rows = readable_rows({**made, "index": asked})
-    _write(run.workdir, len(run.store), rows)
+    written = _write(run.workdir, len(run.store), rows, kept.fingerprint)
     comparison = comparison._replace(
+        run=dataclasses.replace(run, files={**run.files, **written}),
         changed=comparison.changed & np.isin(comparison.known, rows["index"]),
         new=comparison.new[np.isin(comparison.new, rows["index"])],
     )

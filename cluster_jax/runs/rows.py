@@ -131,7 +131,7 @@ def _first(before: Run, after: Run, values: Rows, *, with_report: bool) -> Run:
     # First: it tells of which run the other files are, if this process is killed.
     io.write_json(run.workdir / workdirs.CONFIG, run.config)
     if run.store is not None:
-        stores.write(run.workdir, 0, len(run.store), run.store)
+        run = dataclasses.replace(run, files=stores.write(run.workdir, 0, run.store))
     return page.publish_next(before, run, with_report=with_report)
 
 

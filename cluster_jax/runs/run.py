@@ -60,7 +60,7 @@ _TITLES = {
 _APART = ("workdir", "number", "store", "names", "placer", "copies")
 # Attributes that JSON does not know: of what it has they are made.
 _FROM_JSON: Mapping[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("named", "suggested"), lambda of: {int(key): of[key] for key in of}),
+    **dict.fromkeys(("named", "suggested", "files"), lambda of: {int(key): of[key] for key in of}),
     **dict.fromkeys(("shaped", "whole"), frozenset),
     **dict.fromkeys(("away", "gone_names", "label_names", "known_classes"), tuple),
     "skipped": lambda pairs: tuple(map(tuple, pairs)),
@@ -106,6 +106,8 @@ class Run:
             whether the state was given these clusters: an update may keep others.
         store: float `[s, d]`, the features of all rows that the run has or had; None: they are not
             stored.
+        files: the first row of each file of the store -> the fingerprint in it, see `store.write`;
+            of a training {}: its features are in its embedding.
         names: path of each image relative to the folder that holds all of `data.dir`, or id of
             each row; None: they are numbered.
         distances: float32 `[m]`, distance to the center of the cluster.
@@ -160,6 +162,7 @@ class Run:
     results: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     columns: NDArray = dataclasses.field(default_factory=lambda: np.zeros(0, COLUMNS))
     store: NDArray | None = None
+    files: Mapping[int, str] = dataclasses.field(default_factory=dict)
     names: tuple[str, ...] | None = None
     distances: NDArray = dataclasses.field(default_factory=lambda: np.zeros(0, np.float32))
     outliers: NDArray = dataclasses.field(default_factory=lambda: np.zeros(0, bool))
@@ -387,8 +390,9 @@ class Run:
         Raises:
             DamagedFile: a file is damaged or missing.
         """
+        files = {0: store.of_training(self.images)} if self.is_trained else self.files
         with _damage_of_store(self.workdir, self.kind, self.updates):
-            return store.read_pictures(self.workdir, 0 if self.store is None else len(self.store))
+            return store.read_pictures(self.workdir, files)
 
     def checked(self, x: Any) -> NDArray:
         """Returns new rows for a run of embeddings as an array `[l, d]`, after a check.
@@ -545,31 +549,25 @@ def _damage_of_store(workdir: epath.Path, kind: str, updates: int) -> Iterator[N
     try:
         yield
     except io.DamagedFile as error:
-        path, reason = store.path_of(workdir), error.reason
+        otherwise = "" if kind == "rows" else workdirs.MADE_AGAIN
         if kind != "training" and updates:
             # The command of an updated run would embed the photos of now, not those of the run.
-            back = _way_back(workdir, epath.Path(error.path).name)
-            raise io.DamagedFile(error.path, reason, back) from error
-        if epath.Path(error.path).name in (path.name, workdirs.TRAIN_EMBEDDING):
-            path = epath.Path(error.path)
-        else:  # Such a run has no other file: the first one is of fewer rows.
-            reason = "it has other rows"
-        otherwise = "" if kind == "rows" else workdirs.MADE_AGAIN
-        raise io.DamagedFile(path, reason, otherwise) from error
+            otherwise = _way_back(workdir, epath.Path(error.path).name)
+        raise io.DamagedFile(error.path, error.reason, otherwise) from error
 
 
 def _way_back(workdir: epath.Path, name: str) -> str:
-    """Returns how to go back to the newest state that lacks the rows of a file of the store.
+    """Returns how to go back to the newest state that needs no file of this name of the store.
 
     It is "" if there is no such state.
     """
-    first = int(name.removeprefix("store-").removesuffix(".npz"))
+    first = name.removeprefix("store-").removesuffix(".npz")
     numbers = workdirs.states(workdir)
     for place, number in reversed(list(enumerate(numbers[:-1], 1))):
         path = workdir / f"run-{number}.npz"
         with contextlib.suppress(InputError):
             about = workdirs.values_of(io.read_arrays(path, ("about",)).get("about"), path)
-            if about["size"] > first:
+            if first in about["files"]:
                 continue
             if numbers[place:] == [number + 1]:
                 undo = f"`cluster-jax update --workdir={workdir} --undo`"
@@ -610,7 +608,7 @@ def _read(workdir: epath.Path, number: int, later: Run | None) -> Run:
         features = later.store[:size]
     elif size is not None:
         with _damage_of_store(workdir, about["kind"], about["updates"]):
-            features = store.read(workdir, array, size)
+            features = store.read(workdir, array, size, about["files"])
     run = Run(
         workdir=workdir,
         number=number,

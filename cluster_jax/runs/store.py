@@ -1,14 +1,15 @@
 """The store of a run: features of photos or rows, and pictures, so that no later call reads them.
 
-Its rows never move or change: a state of the run says how many the store has, and which of them are
-those of the state. Each state with new features adds one file, `store-ROW.npz`, named by its first
-row, with them and, of photos, their thumbnails. No state reads a file that a killed or an undone
-update has left: the next one that begins with this row replaces it. The features of a training are
-the rows of its embedding.
+Its rows never move or change: a state of the run says which files have the rows of the store, and
+which of these rows are its own. Each state with new features adds one file, `store-ROW.npz`, named
+by its first row, with them and, of photos, their thumbnails. In it is a fingerprint of what the
+rows were made from, by which a state knows it again: no state reads a file of another run, or one
+that a killed or an undone update has left. The features of a training are the rows of its
+embedding.
 """
 
-from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
@@ -53,36 +54,41 @@ class Pictures(NamedTuple):
 def write(
     workdir: epath.Path,
     first: int,
-    count: int,
     features: NDArray | None,
     pictures: Pictures | None = None,
-) -> None:
-    """Writes rows of the store.
+    fingerprint: str | None = None,
+) -> dict[int, str]:
+    """Writes rows of the store; returns their file as in `Run.files`.
 
     Args:
         workdir: folder of the run.
         first: the first row.
-        count: number of rows.
-        features: `[count, d]`, in any dtype; None: those of a training.
+        features: float `[l, d]`, the rows; None: a training has them elsewhere.
         pictures: those of the rows that have one; None: no row has.
+        fingerprint: identifies what the rows were made from, so that rows that are made again have
+            the same one; None: `features` are the user's own rows, and it is a hash of them.
     """
+    if fingerprint is None:
+        fingerprint = workdirs.fingerprint(np.ascontiguousarray(features).data)
     rows, files = pictures or Pictures(np.zeros(0, np.int64), ())
     content = np.frombuffer(b"".join(files), np.uint8)
     ends = np.cumsum([len(file) for file in files], dtype=np.int64)
-    stored = {"count": np.array(count), "rows": rows, "ends": ends, "content": content}
+    stored = {"rows": rows, "ends": ends, "content": content}
     if features is not None:
         stored["features"] = features
-    io.write_arrays(path_of(workdir, first), stored, compressed=False)
+    io.write_arrays(path_of(workdir, first), stored, fingerprint, compressed=False)
+    return {first: fingerprint}
 
 
-def read(workdir: epath.Path, part: str | None, size: int) -> NDArray:
-    """Returns the features of the first rows of the store, float `[size, d]`.
+def read(workdir: epath.Path, part: str | None, size: int, files: Mapping[int, str]) -> NDArray:
+    """Returns the features of the rows of the store, float `[size, d]`.
 
     Args:
         workdir: folder of the run.
         part: `eval.features` of a training, "backbone" or "projection": the array of its embedding
             that has the features; None: a run of photos or of embeddings.
         size: number of rows, as a state says it.
+        files: see `Run.files`.
 
     Raises:
         DamagedFile: a file is not what was written, or is gone.
@@ -96,47 +102,47 @@ def read(workdir: epath.Path, part: str | None, size: int) -> NDArray:
         if len(rows) != size:
             raise io.DamagedFile(path, "it has other rows")
         return rows
-    found = [stored["features"] for stored in _read(workdir, size, ("features",))]
+    found = [stored["features"] for stored in _read(workdir, files, ("features",))]
     return found[0] if len(found) == 1 else np.concatenate(found)
 
 
-def _read(workdir: epath.Path, size: int, names: Collection[str]) -> list[dict[str, NDArray]]:
-    """Returns arrays of the files that have the first `size` rows of a store, in order.
+def _read(
+    workdir: epath.Path, files: Mapping[int, str], names: Collection[str]
+) -> Iterator[dict[str, NDArray]]:
+    """Yields arrays of the files of a store, in order; for the arguments see `read`.
 
     Raises:
-        DamagedFile: a file is not what was written, or is gone.
+        DamagedFile: a file is not what was written, is that of other rows, or is gone.
     """
-    found = list[dict[str, NDArray]]()
-    first = 0
-    while first < size:
+    for first, fingerprint in sorted(files.items()):
         path = path_of(workdir, first)
         try:
-            stored = io.read_arrays(path, {"count", *names})
+            stored = io.read_arrays(path, names)
         except FileNotFoundError:
             raise io.DamagedFile(path, "it is not there") from None
-        if missing := {"count", *names} - stored.keys():
-            raise io.DamagedFile(path, f"it has no {min(missing)}")
-        found.append(stored)
-        first += int(stored["count"])
-        if first > size:  # A state has all rows of each of its files.
+        if io.read_fingerprint(path) != fingerprint:
             raise io.DamagedFile(path, "it has other rows")
-    return found
+        yield stored
 
 
-def read_pictures(workdir: epath.Path, size: int) -> Pictures:
-    """Returns the pictures of the first `size` rows of a store; a run of rows has none.
+def read_pictures(workdir: epath.Path, files: Mapping[int, str]) -> Pictures:
+    """Returns the pictures of all rows of a store; a run of rows has none.
+
+    Args:
+        workdir: folder of the run.
+        files: see `Run.files`.
 
     Raises:
-        DamagedFile: a file is not what was written.
+        DamagedFile: a file is not what was written, is that of other rows, or is gone.
     """
     rows = [np.zeros(0, np.int64)]
-    files = list[bytes]()
-    for stored in _read(workdir, size, ("rows", "ends", "content")):
+    pictures = list[bytes]()
+    for stored in _read(workdir, files, ("rows", "ends", "content")):
         rows.append(stored["rows"])
         content = stored["content"].tobytes()
         ends = stored["ends"].tolist()
-        files += [content[i:j] for i, j in zip([0, *ends], ends, strict=False)]
-    return Pictures(np.concatenate(rows), files)
+        pictures += [content[i:j] for i, j in zip([0, *ends], ends, strict=False)]
+    return Pictures(np.concatenate(rows), pictures)
 
 
 def encoded(pixels: NDArray) -> list[bytes]:
@@ -150,7 +156,7 @@ def complete(workdir: epath.Path, dataset: Dataset, most: int = MOST_PICTURES) -
     Of more than `most` images a random sample has pictures; features have none.
 
     Args:
-        workdir: folder of the run.
+        workdir: folder of the run, with its `images.json`.
         dataset: the images that have a row, or features, of which a page shows no pictures.
         most: number of images that have pictures.
     """
@@ -163,4 +169,10 @@ def complete(workdir: epath.Path, dataset: Dataset, most: int = MOST_PICTURES) -
         for part in images.chunks(len(rows), "making thumbnails"):
             files += encoded(dataset.shown.fetch(rows[part]))
         pictures = Pictures(rows, files)
-    write(workdir, 0, dataset.size, None, pictures)
+    images_json = workdirs.read_values(workdir / workdirs.IMAGES)
+    write(workdir, 0, None, pictures, of_training(images_json))
+
+
+def of_training(images: Mapping[str, Any]) -> str:
+    """Returns the fingerprint of the pictures of a training, of the content of `images.json`."""
+    return str(images["sha256"])

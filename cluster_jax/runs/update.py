@@ -233,7 +233,8 @@ def next_of_run(
         run = embeddings.clustered(before, now, after.features, numbers)
         first = len(before.store)  # Photos are in the store since they were embedded.
         if len(new := after.store[first:]):
-            stores.write(run.workdir, first, len(new), new)
+            files = {**run.files, **stores.write(run.workdir, first, new)}
+            run = dataclasses.replace(run, files=files)
     return page.publish_next(before, _ordered(run, now), with_report=with_report)
 
 

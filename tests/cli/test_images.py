@@ -19,7 +19,7 @@ from cluster_jax.core.config import load_config
 from cluster_jax.data import decode
 from cluster_jax.data import images as data
 from cluster_jax.report import report_data
-from cluster_jax.runs import claims, store
+from cluster_jax.runs import claims
 from cluster_jax.runs import run as records
 from cluster_jax.runs.run import Run
 from cluster_jax.training.config import parse_config
@@ -246,7 +246,7 @@ def test_each_photo_is_decoded_once(photos, tmp_path, monkeypatch):
     monkeypatch.setattr(decode, "opened", None)  # No picture is opened from here on.
     report.main([str(tmp_path / "run"), "--name=1=waves"])
     run = records.read(tmp_path / "run")
-    kept = store.read_pictures(run.workdir, len(run.store))
+    kept = run.pictures()
     for row, name in enumerate(run.names):
         content = (photos / name).read_bytes()
         facts = run.facts[row]

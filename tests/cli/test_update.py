@@ -334,7 +334,7 @@ def test_a_photo_that_is_turned_by_its_tag_stays_and_is_seen_turned(place, capsy
     after = records.read(run)
     moved = np.flatnonzero(np.abs(after.features - before.features).max(axis=1) > 1e-3)
     assert moved.tolist() == [7]
-    pictures = stores.read_pictures(run, len(after.store))
+    pictures = after.pictures()
     places = pictures.places(np.array([before.columns["row"][7], after.columns["row"][7]]))
     then, seen = (pictures.fetch(places[[i]])[0].astype(int) for i in range(2))
     assert np.abs(np.rot90(then, -1) - seen).mean() < 4 < np.abs(then - seen).mean()

@@ -174,19 +174,21 @@ def test_lost_pictures_are_made_again_and_none_is_taken_for_another(made, tmp_pa
 
 
 def test_a_file_of_another_run_in_the_store(made, tmp_path):
-    """One of too many rows is told; after one of too few rows, the next one.
+    """However many rows it has, and if they are those of the same photos by another network.
 
-    A first run has one file alone, which is made again.
+    That of a first run can be made again.
     """
     kind, folder = made
     run = shutil.copytree(folder / "whole", tmp_path / "run")
-    other = stores.path_of(run, N_OLD - 1).name if kind == "update" else "store-0.npz"
-    for count, name in ((N_OLD + N_NEW + 1, "store-0.npz"), (N_OLD - 1, other)):
-        stores.write(run, 0, count, np.zeros((count, 2)))
-        with pytest.raises(io.DamagedFile, match=rf"{name} is damaged") as error:
+    first = N_OLD if kind == "update" else 0
+    own = records.read(run).store[first:]
+    for rows in (own, own[1:], np.concatenate([own, own])):
+        stores.write(run, first, -rows)
+        said = rf"store-{first}.npz is damaged \(it has other rows\)"
+        with pytest.raises(io.DamagedFile, match=said) as error:
             records.read(run)
-        assert ("it has other rows" in str(error.value)) == (name == "store-0.npz")
-        assert ("run the command of the run again" in str(error.value)) == (kind == "images")
+        again = "go back to the state before" if kind == "update" else "run the command of the run"
+        assert again in str(error.value)
 
 
 @pytest.mark.parametrize("made", ["images"], indirect=True)

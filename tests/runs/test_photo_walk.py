@@ -20,7 +20,6 @@ from cluster_jax.cli import images, predict, report, update
 from cluster_jax.core import io
 from cluster_jax.report import duplicates
 from cluster_jax.runs import run as records
-from cluster_jax.runs import store
 from cluster_jax.runs import workdir as workdirs
 from tests import toy
 from tests.runs.test_states import Killed, kill_before
@@ -197,7 +196,7 @@ class Walk:
 
     def check_pictures(self, run):
         """Features and thumbnails are those of the photo of their row."""
-        keys, pictures = self.keys(run), store.read_pictures(self.run, len(run.store))
+        keys, pictures = self.keys(run), run.pictures()
         shown = pictures.fetch(pictures.places(run.columns["row"])).mean(axis=(1, 2))
         assert np.abs(shown - np.stack([*map(self.colors.get, keys)])).max() < 6
         features = self.__dict__.setdefault("features", {})

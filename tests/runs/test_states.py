@@ -739,23 +739,28 @@ def test_features_that_are_missing_or_damaged_are_told(run):
 def test_a_store_has_the_rows_that_were_written_last(tmp_path):
     """Those of a killed or an undone update may be there, before and after them, and damaged."""
     workdir, x = epath.Path(tmp_path), np.arange(24, dtype=np.float32).reshape(12, 2)
+    files = {}
     for first, last, values in ((0, 3, x), (3, 6, -x), (6, 8, -x), (3, 7, x), (7, 8, x)):
-        store.write(workdir, first, last - first, values[first:last])
+        files |= store.write(workdir, first, values[first:last])
     store.path_of(workdir, 6).write_bytes(b"damaged")
     for size in (3, 7, 8):
-        rows = store.read(workdir, None, size)
+        own = {first: files[first] for first in (0, 3, 7) if first < size}
+        rows = store.read(workdir, None, size, own)
         np.testing.assert_array_equal(rows, x[:size], strict=True)
+    store.write(workdir, 3, -x[3:7])
+    with pytest.raises(io.DamagedFile, match=r"store-3.npz is damaged \(it has other rows\)"):
+        store.read(workdir, None, 7, {0: files[0], 3: files[3]})
     store.path_of(workdir, 3).unlink()
     with pytest.raises(io.DamagedFile, match=r"store-3.npz is damaged \(it is not there\)"):
-        store.read(workdir, None, 7)
-    assert store.read(workdir, None, 3).tolist() == x[:3].tolist()
+        store.read(workdir, None, 7, {0: files[0], 3: files[3]})
+    assert store.read(workdir, None, 3, {0: files[0]}).tolist() == x[:3].tolist()
 
 
 def test_a_store_that_is_linked_stays_where_it_is(tmp_path):
     """Such as on a larger disk."""
     (tmp_path / "store-0.npz").symlink_to(tmp_path / "elsewhere.npz")
     for values in (FIRST, -FIRST):
-        store.write(epath.Path(tmp_path), 0, len(FIRST), values)
+        store.write(epath.Path(tmp_path), 0, values)
     assert (tmp_path / "store-0.npz").is_symlink()
     assert np.array_equal(np.load(tmp_path / "elsewhere.npz")["features"], -FIRST)
 
@@ -767,7 +772,7 @@ def test_a_command_reads_the_features_of_a_run_once(run, monkeypatch):
     for name in ("cats", "dogs"):
         before = corrected(run, names={"1": name})
     read, sizes = store.read, []
-    monkeypatch.setattr(store, "read", lambda *how: (sizes.append(how[-1]), read(*how))[1])
+    monkeypatch.setattr(store, "read", lambda *how: (sizes.append(how[2]), read(*how))[1])
     states.correct(run, [page])
     assert sizes == [len(before.store)]
     monkeypatch.undo()
