@@ -152,6 +152,14 @@ def paths(run: Run) -> tuple[Any, ...]:
     return tuple(os.path.abspath(os.path.join(root, name)) for name in run.names)
 
 
+def true_labels(run: Run) -> list[str | None]:
+    """Returns the true label of each row, None for an unknown one; [] if the run has no labels."""
+    if run.truth is None:
+        return []
+    names = run.label_names or ()
+    return [None if code < 0 else names[code] for code in run.truth.tolist()]
+
+
 def ended(before: Run, run: Run, *, refit: bool) -> Ended:
     """Returns what a command prints at the end of an update, see `words` and `values`."""
     return words(before, run, refit=refit), values(run, refit=refit)
@@ -203,6 +211,8 @@ def words(before: Run, run: Run, *, refit: bool) -> str:
     lines = [*missing_folders(run), summary.capital(events.numbers(run.changes, noun)) + "."]
     if refit:
         lines.append(f"All {noun}s were clustered anew.")
+    elif not any(run.changes.values()):  # Else there would be no update.
+        lines.append("Their labels have changed: the scores are by those of now.")
     shown = events.ordered(run.events)
     lines += [f"  {events.sentence(event, called, noun)}" for event in shown[:_TOLD]]
     if len(shown) > _TOLD:

@@ -239,9 +239,10 @@ def next_of_run(
 
 
 def _differs(before: Run, after: Run) -> bool:
-    """Returns whether a photo or row is new, gone, renamed or changed."""
-    is_same = np.array_equal(after.columns["row"], before.columns["row"])
-    return changes.paths(after) != changes.paths(before) or not is_same
+    """Returns whether a photo or row is new, gone, renamed or changed, or has another label."""
+    if not np.array_equal(after.columns["row"], before.columns["row"]):
+        return True
+    return any(of(after) != of(before) for of in (changes.paths, changes.true_labels))
 
 
 def _unchanged(before: Run, run: Run, *, with_report: bool) -> Ended:

@@ -242,6 +242,19 @@ def test_labels_of_a_table_are_those_that_it_names(run, capsys):
     wanted |= {"here/a/zz00.png": "z", "here/a/zz01.png": None, names[0]: "y"}
     assert labels() == wanted
     assert "labels" not in capsys.readouterr().err
+    # Nothing but the table has changed: the clusters stay, and the scores are of the labels of now.
+    before = records.read(run)
+    table.write_text("".join(f"{name},{'xy'[i % 3 > 0]}\n" for i, name in enumerate(names)))
+    update.main(["--workdir=run"])
+    assert "Their labels have changed: the scores are by" in capsys.readouterr().out
+    wanted |= {name: "xy"[i % 3 > 0] for i, name in enumerate(names)}
+    assert labels() == wanted
+    after = records.read(run)
+    assert after.labels.tolist() == before.labels.tolist()
+    scores = [of.results["metrics"]["tree"]["acc"] for of in (before, after)]
+    assert scores[0] != scores[1]
+    update.main(["--workdir=run"])
+    assert "Nothing has happened" in capsys.readouterr().out
     table.rename("other.csv")
     toy.save(pathlib.Path("here/a"), PIXELS[42:43], prefix="zzz")
     update.main(["--workdir=run"])
