@@ -347,7 +347,8 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
 
         Raises:
             FileExistsError: `path` is a file or a folder that is not empty.
-            ValueError: the newest state in the workdir is that of another estimator or command.
+            ValueError: the newest state in the workdir is that of another estimator or command, or
+                a file of it is damaged or missing; nothing was copied.
         """
         run = self._fitted()
         path = pathlib.Path(path).expanduser()
@@ -359,6 +360,7 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
                 f"{run.workdir} must have state {run.number}, which is of this estimator, as its "
                 "newest one; got another: `cluster_jax.load` reads that, or fit in another workdir"
             )
+        records.read(run.workdir).pictures()  # Raises what would be wrong with the copy.
         shutil.copytree(run.workdir, path, dirs_exist_ok=True)
         copy = dataclasses.replace(run, workdir=epath.Path(path))
         if not page.is_published(copy, with_report=True):

@@ -164,12 +164,16 @@ def test_an_update_reads_the_folder_again(gray, tmp_path):
     file = tmp_path / "saved" / "store-0.npz"
     file.write_bytes(file.read_bytes()[:9_000])
     config = loaded._run.config
-    for use in (load, lambda workdir: begin.run_pipeline(config, workdir)):
+    copied = tmp_path / "copied"
+    run_again = lambda workdir: begin.run_pipeline(config, workdir)  # noqa: E731
+    for use in (load, run_again, lambda _: loaded.save(copied)):
         with pytest.raises(InputError, match=r"store-0.npz is damaged .*from a copy$"):
             use(tmp_path / "saved")
     file.unlink()
-    with pytest.raises(InputError, match=r"store-0.npz is damaged \(it is not there\)"):
-        load(tmp_path / "saved")
+    for use in (load, lambda _: loaded.save(copied)):
+        with pytest.raises(InputError, match=r"store-0.npz is damaged \(it is not there\)"):
+            use(tmp_path / "saved")
+    assert not copied.exists()
     # Of as many other photos.
     small(workdir=tmp_path / "other").fit(255 - gray[:40])
     shutil.copy(tmp_path / "other" / "store-0.npz", file)

@@ -450,8 +450,9 @@ class Run:
     def write(self) -> None:
         """Writes the state as `run-NUMBER.npz`, then removes all but the last `KEPT` and `pages`.
 
-        A state of the same number is replaced, and what an interrupted evaluation has kept is
-        removed. The rows of its store must be written before.
+        A state of the same number is replaced. What an interrupted evaluation has kept is removed,
+        and so are files of the store that undone or killed updates have left. It is the newest
+        state, and the rows of its store must be written before.
         """
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         values = {name: value for name, value in values.items() if name not in _APART}
@@ -479,6 +480,8 @@ class Run:
         for number in workdirs.states(self.workdir)[:-KEPT]:
             if number not in {page["number"] for page in self.pages.values()}:
                 (self.workdir / f"run-{number}.npz").unlink()
+        if not self.is_trained:  # A state has all files that the states before it have.
+            store.remove_others(self.workdir, self.files)
 
 
 def reordered(run: Run, order: NDArray) -> Run:

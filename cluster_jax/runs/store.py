@@ -8,6 +8,7 @@ that a killed or an undone update has left. The features of a training are the r
 embedding.
 """
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
-from cluster_jax.core import io
+from cluster_jax.core import buckets, io
 from cluster_jax.data import images, thumbnails
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.encoding.embed import readable_rows
@@ -143,6 +144,14 @@ def read_pictures(workdir: epath.Path, files: Mapping[int, str]) -> Pictures:
         ends = stored["ends"].tolist()
         pictures += [content[i:j] for i, j in zip([0, *ends], ends, strict=False)]
     return Pictures(np.concatenate(rows), pictures)
+
+
+def remove_others(workdir: epath.Path, files: Collection[int]) -> None:
+    """Removes all files of a store but those with these first rows; nothing else is removed."""
+    for name in buckets.names(workdir):
+        match = re.fullmatch(r"store-([0-9]+)\.npz", name)
+        if match and int(match[1]) not in files:
+            (workdir / name).unlink()
 
 
 def encoded(pixels: NDArray) -> list[bytes]:

@@ -725,12 +725,14 @@ def test_features_that_are_missing_or_damaged_are_told(run):
     file = run / "store-0.npz"
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 4
-    file.write_bytes(content)
-    for reason in ("cannot be read", "cannot be read", "it is not there"):
+    store.write(epath.Path(run), 0, -FIRST)  # As by another run of as many rows.
+    for reason in ("it has other rows", "cannot be read", "cannot be read", "it is not there"):
         for use in (records.read, states.correct, update.update_rows):
             with pytest.raises(InputError, match=rf"store-0.npz is damaged \(.*{reason}\)"):
                 use(run)
-        if file.exists() and file.stat().st_size:
+        if reason == "it has other rows":
+            file.write_bytes(content)
+        elif file.exists() and file.stat().st_size:
             file.write_bytes(b"")
         else:
             file.unlink(missing_ok=True)
@@ -754,6 +756,28 @@ def test_a_store_has_the_rows_that_were_written_last(tmp_path):
     with pytest.raises(io.DamagedFile, match=r"store-3.npz is damaged \(it is not there\)"):
         store.read(workdir, None, 7, {0: files[0], 3: files[3]})
     assert store.read(workdir, None, 3, {0: files[0]}).tolist() == x[:3].tolist()
+
+
+def test_the_next_state_removes_files_of_the_store_that_no_state_needs(run):
+    """Also one whose first row is now in an earlier file, but none of a name of the user's own."""
+    shutil.copy(run / "store-0.npz", run / "store-0-copy.npz")
+    own = {"store-0.npz", "store-0-copy.npz"}
+
+    def there():
+        return {path.name for path in run.glob("store*")}
+
+    for x in (NEW[:2], NEW[2:5]):
+        updated(run, x, add=True)
+    for _ in range(2):
+        states.undo(run, with_report=False)
+    assert there() == own | {f"store-{N}.npz", f"store-{N + 2}.npz"}
+    after = updated(run, NEW[:9], add=True)
+    assert there() == own | {f"store-{N}.npz"}
+    np.testing.assert_array_equal(records.read(run).all_features, after.all_features)
+    states.undo(run, with_report=False)
+    corrected(run, names={"1": "cats"})
+    assert there() == own
+    np.testing.assert_array_equal(records.read(run, 1).all_features, after.all_features[:N])
 
 
 def test_a_store_that_is_linked_stays_where_it_is(tmp_path):
