@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 import gc
 import json
 import logging
@@ -165,7 +166,7 @@ def test_an_update_reads_the_folder_again(gray, tmp_path):
     file.write_bytes(file.read_bytes()[:9_000])
     config = loaded._run.config
     copied = tmp_path / "copied"
-    run_again = lambda workdir: begin.run_pipeline(config, workdir)  # noqa: E731
+    run_again = functools.partial(begin.run_pipeline, config)
     for use in (load, run_again, lambda _: loaded.save(copied)):
         with pytest.raises(InputError, match=r"store-0.npz is damaged .*from a copy$"):
             use(tmp_path / "saved")

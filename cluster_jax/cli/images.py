@@ -113,8 +113,10 @@ def _conclusion(run: "Run", workdir: epath.Path) -> str:
     sizes = np.sort(np.unique(run.labels[run.labels >= 0], return_counts=True)[1])[::-1].tolist()
     lines += [f"Sizes: {_listed([f'{size:,}' for size in sizes], _SIZES)}."] if sizes else []
     if names := list(run.cluster_names.values()):
-        verb = "are called" if run.named else "look like"
-        lines.append(f"They {verb} {_listed(names, _NAMED)}.")
+        verb = "They are called" if run.named else "They look like"
+        if len(sizes) == 1:
+            verb = "It is called" if run.named else "It looks like"
+        lines.append(f"{verb} {_listed(names, _NAMED)}.")
     if weights := parse_config(run.config).network.weights:
         lines.append(f"Compared by {pretrained.describe(weights)}.")
     if run.copies is not None and (copies := run.copies.n_groups):

@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             made = export.run_clusters(run, flags.export, flags.by, left_out)
             if left_out:
                 noun = counted(len(left_out), f"{run.words[0]} is", f"{run.words[0]}s are")
-                text += f"\n{noun} left out, because they are away: bring {away[0]} back"
+                text += f"\n{noun} away, and left out: bring {away[0]} back"
             text += f"\n{export.told(made, flags.export)}"
             values["exported"] = flags.export
         output.end(flags, text, values)

@@ -250,7 +250,7 @@ def lost(before: Run, run: Run) -> str:
     names = [before.named[cluster] for cluster in sorted(ended & before.named.keys())]
     parts = [f"the {group} {name!r}" for name in names[:_TOLD]]
     if more := len(names[_TOLD:]):
-        parts.append(f"{counted(more, group)} more that you had named")
+        parts.append(f"{counted(more, f'more {group}')} that you had named")
     # A merged cluster, or one of one kind, may be there without some of its rows.
     is_parted = (before.labels[was] != run.labels[now]) & (run.labels[now] >= 0)
     is_parted &= ~before.columns["decided"][was] & ~run.columns["decided"][now]

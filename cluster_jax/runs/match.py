@@ -216,11 +216,11 @@ def check_leaving(run: Run, gone: int, changed: int, confirmed: bool, do: str) -
         return
     noun = run.words[0]
     of_run = f"of the {counted(len(run.columns), noun)} of {run.workdir}"
-    has_changed = "have another vector under their id"
-    said = f"{changed:,} {of_run} {has_changed}"
+    is_other = "would have another vector under the same id"
+    said = f"{changed:,} {of_run} {is_other}"
     if gone:
         said = f"{gone:,} {of_run} would leave"
-        said += f" and {changed:,} {has_changed}" if changed else ""
+        said += f" and {changed:,} {is_other}" if changed else ""
     raise InputError(
         f"{said}: {do}, or confirm that by --yes (in Python confirmed=True); what was decided "
         f"stays with the {noun}s that stay"

@@ -35,7 +35,8 @@ def print_start(
         work = f"compared by a network trained on other photos ({config.network.name}),"
     else:
         lengths = " + ".join(f"{stage.training.total_steps:,}" for stage in trainings)
-        work = f"{lengths} steps of {counted(trainings[-1].config.train.batch_size, noun)}"
+        lengths += " step" if lengths == "1" else " steps"
+        work = f"{lengths} of {counted(trainings[-1].config.train.batch_size, noun)}"
     say(
         f"{counted(dataset.size, noun)} of {name}, {work} on {jax.device_count()} x "
         f"{jax.devices()[0].device_kind}\nworkdir {workdir}"

@@ -268,8 +268,11 @@ def _unchanged(before: Run, run: Run, *, with_report: bool) -> Ended:
         page.publish(run, with_report=with_report or has_page)
     else:  # A kill may have come between the state and its outputs.
         page.repaired(run, with_report=with_report)
-    has = f"{run.workdir} has all {counted(len(run.columns), run.words[0])} already"
-    lines = [*changes.missing_folders(run), f"Nothing has happened: {has}, and none is gone."]
+    has = f"{run.workdir} has {counted(len(run.columns), run.words[0])}"
+    lines = [
+        *changes.missing_folders(run),
+        f"Nothing has happened: {has}, and none is new or gone.",
+    ]
     now, then = (each.config.get("data", {}) for each in (run, before))
     if now.get("dir") != then.get("dir"):
         lines.append(f"They are in {image_files.shown(now['dir'])} from now on.")

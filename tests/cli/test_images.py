@@ -107,6 +107,11 @@ def test_the_conclusion_names_groups_and_counts_copies(tmp_path):
     assert "(clearly apart); 4 photos are doubtful.\nSizes: " in said
     assert " more.\nThey look like a, b.\nCompared by " in said
     assert "Report: none yet: " in said
+    one = columns.copy()
+    one["label"] = 0
+    said = concluded(**few, columns=one)
+    assert "90 photos, 1 group (" in said
+    assert "Sizes: 90.\nIt looks like a.\n" in said
     out.mkdir()
     (out / "report.html").touch()
     assert f" classes.\nReport: {out}/rep" in concluded(**few)

@@ -385,7 +385,7 @@ def test_folders_that_are_away_or_have_moved(place, capsys, refused, monkeypatch
     update.main([f"--workdir={run}", "--undo"])
     assert (run / "report.html").read_text() == page
     report.main([str(run), f"--export={place}/most"])
-    assert "12 photos are left out, because they are away: bring " in capsys.readouterr().out
+    assert "12 photos are away, and left out: bring " in capsys.readouterr().out
     (run / "store-0.npz").rename(place / "store-0.npz")
     assert "store-0.npz is damaged (it is not there)" in refused(report.main, str(run))
     (place / "store-0.npz").rename(run / "store-0.npz")
@@ -439,9 +439,7 @@ def test_a_second_folder_stays_until_a_person_says_that_it_is_gone(place, capsys
     assert len(toy.table(run)) == 47
     shutil.rmtree(more)
     report.main([str(run), f"--export={place}/before an update"])
-    assert f"7 photos are left out, because they are away: bring {more} back" in (
-        capsys.readouterr().out
-    )
+    assert f"7 photos are away, and left out: bring {more} back" in (capsys.readouterr().out)
     for named in ([], ["--yes"], ["photos"]):
         capsys.readouterr()
         update.main([f"--workdir={run}", *named])
@@ -449,7 +447,7 @@ def test_a_second_folder_stays_until_a_person_says_that_it_is_gone(place, capsys
         assert f"{more} is away or empty: its photos stay as they were, until it is back" in said
         assert len(toy.table(run)) == 47
     report.main([str(run), f"--export={place}/sorted"])
-    assert "7 photos are left out, because they are away" in capsys.readouterr().out
+    assert "7 photos are away, and left out" in capsys.readouterr().out
     assert len(list((place / "sorted").glob("*/*"))) == 40
     flag = re.search(r"by (--gone=\S+)\.", said)[1]
     assert "--gone must be a folder of" in refused(update.main, f"--workdir={run}", "--gone=x")
@@ -486,7 +484,7 @@ def test_what_cannot_be_read_today_is_not_gone(place, capsys, monkeypatch):
     monkeypatch.setattr(os, "scandir", closed)
     monkeypatch.setattr(pathlib.Path, "read_bytes", failing)
     report.main([str(run), f"--export={place}/sorted"])
-    assert "5 photos are left out, because they are away: bring " in capsys.readouterr().out
+    assert "5 photos are away, and left out: bring " in capsys.readouterr().out
     (photos / "12.png").unlink()
     update.main([f"--workdir={run}"])
     said = capsys.readouterr().out

@@ -441,7 +441,7 @@ def test_a_row_with_another_vector_is_the_same_row(tmp_path):
     assert after.cluster_names == {str(d): "cats"}
     # Vectors of another network, even if they differ by rounding: that is asked about.
     other = changed * np.float32(1 + 1e-6)
-    with pytest.raises(InputError, match=r"100 of the 100 rows of .* have another vector"):
+    with pytest.raises(InputError, match=r"100 of the 100 rows of .* would have another vector"):
         update.update_rows(run, Table(other, names))
     update.update_rows(run, Table(other, names), confirmed=True, with_report=False)
     assert records.read(run).labels.tolist() == after.labels.tolist()

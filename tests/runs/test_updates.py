@@ -76,7 +76,7 @@ def test_the_same_rows_again_change_nothing_and_it_says_so(run, capsys):
     capsys.readouterr()
     updated(run, rows(4, 4, 4, 4, seed=1), "--add")
     assert capsys.readouterr().out == (
-        f"Nothing has happened: {run} has all 136 rows already, and none is gone.\n"
+        f"Nothing has happened: {run} has 136 rows, and none is new or gone.\n"
     )
     assert digests(run) == before
 
@@ -300,7 +300,10 @@ def test_ids_that_are_numbers_have_one_form(tmp_path, monkeypatch, capsys, refus
     # Vectors of another network: all rows are others, and that is asked about.
     write("third.parquet", list(range(70)), x[:70] + 1)
     said = refused(update.main, "--workdir=out", "--features=third.parquet")
-    assert "1 of the 71 rows of out would leave and 70 have another vector under their id: " in said
+    assert (
+        "1 of the 71 rows of out would leave and 70 would have another vector under the same id: "
+        in said
+    )
     assert "by --yes (in Python confirmed=True); what was decided stays with the rows that" in said
 
 
@@ -366,7 +369,7 @@ def test_rows_that_return_are_not_among_those_that_change(tmp_path, monkeypatch,
     update.main([*flags, "--yes"])
     write(range(40), x + 0.01)
     said = refused(update.main, *flags)
-    assert "4 of the 4 rows of out have another vector under their id: " in said
+    assert "4 of the 4 rows of out would have another vector under the same id: " in said
 
 
 @pytest.mark.parametrize("name", ["run/assignments.csv", "run/run-1.npz", "rows.npy"])
