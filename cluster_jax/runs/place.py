@@ -34,8 +34,8 @@ def place(run: Run, x: NDArray, labels: NDArray | None = None) -> Assignment:
     """Returns a current cluster for each new row.
 
     Each row is assigned independently of the others. With `labels=None`, a copy or near copy of
-    an image about which a person has decided gets the cluster of that image; this rule does not
-    apply to embeddings.
+    an image about which a person has decided gets the cluster of that image. A row of embeddings
+    that equals several rows of the run gets the cluster that it has after an update.
 
     Args:
         run: the run.
@@ -49,7 +49,10 @@ def place(run: Run, x: NDArray, labels: NDArray | None = None) -> Assignment:
     placer = check_places(run)
     if labels is not None:
         return placer.place(x, labels)
-    return _as_decided(run, x, placer.place(x, _labels_of_placer(run)))
+    labels = _labels_of_placer(run)
+    if labels is not None and not run.is_of_images and isinstance(placer, ByTree):
+        labels = _of_equal_rows(run, placer, labels)
+    return _as_decided(run, x, placer.place(x, labels))
 
 
 def _labels_of_placer(run: Run) -> NDArray | None:
@@ -57,6 +60,32 @@ def _labels_of_placer(run: Run) -> NDArray | None:
     if run.placer is not None and np.array_equal(run.placer.labels, run.labels):
         return None
     return run.labels
+
+
+def _of_equal_rows(run: Run, placer: ByTree, labels: NDArray) -> NDArray:
+    """Returns labels in which the row of each leaf has that of a new row that is equal to it.
+
+    A person may have put equal rows into several clusters. An update gives a new one the cluster of
+    most of them, and then that of most of those, with the new one, that are not fixed: equal rows
+    that are not fixed stay together, see `tree_fit.numbered`.
+
+    Args:
+        run: a run of embeddings.
+        placer: its placer; rows of a micro-cluster are not equal.
+        labels: int64 `[n]`, the present clusters.
+    """
+    if placer.smoother.counts is not None:
+        return labels
+    is_in = placer.labels != NO_CLUSTER  # Rows of zeros alone are in no leaf.
+    is_free = is_in & ~run.columns["decided"] & ~np.isin(labels, list(run.held))
+    ids, codes = np.unique(labels, return_inverse=True)
+    every, free = np.zeros((2, len(placer.sample), len(ids)), np.int64)
+    for votes, rows in ((every, is_in), (free, is_free)):
+        np.add.at(votes, (placer.leaves[rows], codes[rows]), 1)
+    free[np.arange(len(free)), every.argmax(axis=1)] += 1
+    labels = labels.copy()
+    labels[placer.sample] = ids[free.argmax(axis=1)]
+    return labels
 
 
 def _as_decided(run: Run, x: NDArray, placed: Assignment) -> Assignment:

@@ -364,6 +364,24 @@ def test_what_a_person_has_decided_holds_in_updates(run):
         assert of(after, FIRST[[0, 1, 2, 26]]) == [b, -1, a, -1]
 
 
+def test_a_row_that_equals_several_goes_where_an_update_puts_it(tmp_path):
+    """A person has put them into several clusters: those that nobody has decided about count."""
+    x = np.concatenate([FIRST, *[FIRST[[0, 25, 50]]] * 3, FIRST[:2]])
+    np.save(tmp_path / "rows.npy", x)
+    run = tmp_path / "run"
+    cluster.main([f"--features={tmp_path}/rows.npy", f"--workdir={run}", "--reduce=pca"])
+    a, b, c, d = of_first(run)[[0, 25, 50, 75]].tolist()
+    of_25 = {"25": d, "101": d, "104": a, "107": d}
+    of_50 = {"50": a, "102": b, "105": b, "108": a}
+    moved = {"0": b, "100": b, "103": b, **of_25, **of_50, "1": c}
+    before = corrected(run, said_by(run, labels=moved))
+    new = FIRST[[0, 25, 50, 1, 75]]
+    placed = place.place(before, new).labels.tolist()
+    assert placed == [a, d, min(a, b), a, d]
+    after = updated(run, np.concatenate([x, new]))
+    assert after.labels[len(x) :].tolist() == placed
+
+
 def test_a_doubt_that_a_person_has_settled_is_not_counted(run):
     after = corrected(run, said_by(run, right=[0, 1]))
     doubted = dataclasses.replace(after, probabilities=np.full(N, 0.3))
