@@ -12,7 +12,8 @@ A first run is an update of an empty run. Whoever changes `update` needs these i
    the user's table gives it (`changes.rows_now`). Its "row" is its row in the store: another one
    with other features.
 4. **Store** (`store`): features and thumbnails, in one file for each state that has new ones. It
-   only grows. New photos are in it before they are clustered, new rows after it.
+   only grows. New photos are in it before they are clustered, new rows after it. `Run.files` knows
+   the files by a fingerprint, and all others are removed by the next state.
 5. **Workdir** (`workdir`): the folder with these files. Whoever writes holds its lock. What a kill
    leaves is used by the next command (`photos.kept_in`, `evaluation.stages`).
 6. **Now** (`next_state.Now`, made by `photos.now` or `rows.now`): the photos or rows of the next
