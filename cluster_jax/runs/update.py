@@ -240,9 +240,11 @@ def next_of_run(
 
 def _differs(before: Run, after: Run) -> bool:
     """Returns whether a photo or row is new, gone, renamed or changed, or has another label."""
-    if not np.array_equal(after.columns["row"], before.columns["row"]):
-        return True
-    return any(of(after) != of(before) for of in (changes.paths, changes.true_labels))
+    is_same = np.array_equal(after.columns["row"], before.columns["row"])
+    is_same = is_same and changes.paths(after) == changes.paths(before)
+    if before.truth is not None:  # A run without labels gets those of folders by its next photos.
+        is_same = is_same and changes.true_labels(after) == changes.true_labels(before)
+    return not is_same
 
 
 def _unchanged(before: Run, run: Run, *, with_report: bool) -> Ended:

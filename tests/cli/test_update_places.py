@@ -222,6 +222,9 @@ def test_labels_in_the_order_of_the_photos_stay_with_their_photos(run):
 
 def test_labels_of_a_table_are_those_that_it_names(run, capsys):
     """Others keep theirs; a table that is away is told, and another one replaces all labels."""
+    update.main(["--workdir=run"])
+    said = "one photo is in no folder, so that the run has no labels of folders yet"
+    assert "Nothing has happened" in capsys.readouterr().out, said
     names = [row["image"] for row in toy.table(run)]
     table = pathlib.Path("kinds.csv")
     table.write_text("".join(f"{name},{'xy'[i % 2]}\n" for i, name in enumerate(names)))
