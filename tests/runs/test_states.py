@@ -791,11 +791,11 @@ def test_the_next_state_removes_files_of_the_store_that_no_state_needs(run):
     assert there() == own | {f"store-{N}.npz", f"store-{N + 2}.npz"}
     after = updated(run, NEW[:9], add=True)
     assert there() == own | {f"store-{N}.npz"}
-    np.testing.assert_array_equal(records.read(run).all_features, after.all_features)
+    np.testing.assert_array_equal(records.read(run).features, after.features)
     states.undo(run, with_report=False)
     corrected(run, names={"1": "cats"})
     assert there() == own
-    np.testing.assert_array_equal(records.read(run, 1).all_features, after.all_features[:N])
+    np.testing.assert_array_equal(records.read(run, 1).features, after.features[:N])
 
 
 def test_a_store_that_is_linked_stays_where_it_is(tmp_path):
