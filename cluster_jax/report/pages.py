@@ -6,6 +6,7 @@ import gzip
 from typing import Any
 
 import jinja2
+import markupsafe
 
 from cluster_jax.core.names import counted, files_and_folders
 from cluster_jax.report import summary, thumbnails
@@ -22,6 +23,11 @@ def fill(name: str, **values: Any) -> str:
         jinja2.UndefinedError: a variable of the template is missing.
     """
     return _environment().get_template(name).render(values)
+
+
+def escaped(text: str) -> str:
+    """Returns text as pages have it, in which HTML's own characters are escaped."""
+    return str(markupsafe.escape(text))
 
 
 @functools.cache

@@ -19,7 +19,7 @@ from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.core import buckets, devices, io
 from cluster_jax.core.arrays import blocks
 from cluster_jax.data import folder as image_files
-from cluster_jax.report import assignments, report
+from cluster_jax.report import assignments, pages, report
 from cluster_jax.report.changes import N_SHOWN
 from cluster_jax.report.report_data import Changes, Gone, ReportData
 from cluster_jax.runs import changes, finish, start
@@ -40,6 +40,8 @@ def publish(run: Run, *, with_report: bool) -> Run:
         with_report: True: write `report.html`; False: remove an existing one, and draw no map.
     """
     run, page = _rendered(run, with_report)  # Before the state is written: it takes time.
+    if run.number in workdirs.states(run.workdir):  # By number and digest its outputs are of it.
+        (run.workdir / workdirs.RESULTS).unlink(missing_ok=True)
     run.write()
     write_outputs(run, page)
     return run
@@ -91,8 +93,9 @@ def results_of(run: Run) -> dict[str, Any]:
 def is_published(run: Run, *, with_report: bool) -> bool:
     """Returns whether the outputs are there and belong to this state, where it lies now.
 
-    A killed process may have left others, and a page names the folders of the run: `results.json`,
-    which is written last, says to which state they belong, and where its images were.
+    A killed process may have left others, and the run or its images may have moved: `results.json`,
+    which is written last, says to which state they belong and where the images were, and the page
+    where the run was.
 
     Args:
         run: the newest state.
@@ -105,14 +108,22 @@ def is_published(run: Run, *, with_report: bool) -> bool:
         results = io.read_json(run.workdir / workdirs.RESULTS)
         workdirs.read_values(run.workdir / workdirs.CONFIG)  # Commands recognize the run by it.
         written = results["number"], results["state"], results["config"]
-        return written == (run.number, run.state, io.plain(run.config))
+        if written != (run.number, run.state, io.plain(run.config)):
+            return False
+        command = pages.escaped(correction_command(run.workdir)).encode("utf-8", "backslashreplace")
+        return not with_report or command in (run.workdir / workdirs.REPORT).read_bytes()
     except (OSError, KeyError, TypeError, io.DamagedFile):
         return False
 
 
 def ensured(run: Run, *, with_report: bool) -> Run:
-    """Returns the newest state of a run after `repaired`, which the first process alone does."""
+    """Returns the newest state of a run after `repaired`, which the first process alone does.
+
+    A run that cannot be written, such as one that is mounted elsewhere, is returned as it is.
+    """
     if not devices.is_first() or is_published(run, with_report=with_report):
+        return run
+    if "://" not in str(run.workdir) and not os.access(run.workdir, os.W_OK):
         return run
     with workdirs.locked(run.workdir):  # Another process may have written a state since.
         return repaired(records.read(run.workdir), with_report=with_report)

@@ -46,10 +46,12 @@ def undo(workdir: epath.PathLike, *, with_report: bool = True) -> Ended:
                 f"{records.KEPT} states are kept)"
             )
         before = records.read(workdir, numbers[-2])
-        what = "damaged state"
+        what, order = "damaged state", ""
         with contextlib.suppress(InputError):
-            made_by = records.read(workdir).made_by
-            what = {"first": "clustering"}.get(made_by, made_by)
+            run = records.read(workdir)
+            what = {"first": "clustering"}.get(run.made_by, run.made_by)
+            if before.names is None and not run.is_of_images and _has_other_order(before, run):
+                order = " Its rows are in the order of the file that was read before."
         text = page.render(before) if with_report else None
         # It says of which state the outputs are: after a kill they are of two.
         (workdir / workdirs.RESULTS).unlink(missing_ok=True)
@@ -59,8 +61,15 @@ def undo(workdir: epath.PathLike, *, with_report: bool = True) -> Ended:
         # Last, so that after a kill the same command does not go back twice.
         (workdir / f"run-{numbers[-1]}.npz").unlink()
     said = f"update {before.updates + 1}" if what == "update" else f"the last {what}"
-    said = f"Took {said} of {workdir} back: its clusters are as they were before."
+    said = f"Took {said} of {workdir} back: its clusters are as they were before.{order}"
     return said, {"workdir": str(workdir), "undone": what}
+
+
+def _has_other_order(before: Run, run: Run) -> bool:
+    """Returns whether the rows that two states have in common are in another order in them."""
+    both = np.intersect1d(before.columns["id"], run.columns["id"])
+    then, now = (ids[np.isin(ids, both)] for ids in (before.columns["id"], run.columns["id"]))
+    return not np.array_equal(then, now)
 
 
 def correct(

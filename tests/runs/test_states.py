@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import html
 import itertools
 import json
 import os
@@ -168,6 +169,47 @@ def test_a_kill_leaves_the_old_state_or_the_new_one(run, tmp_path, act):
         shutil.rmtree(run)
     assert number > 4
     assert seen == {before.number} if act is _undo else {before.number, after.number}
+
+
+def test_outputs_of_a_state_that_is_written_again_follow_it_after_a_kill(run, tmp_path):
+    """Its number and digest stay, but its page says which files have been applied."""
+    files = [said_by(run, f"{who}.json", browser=who, right=[3]) for who in ("one", "two")]
+    before = corrected(run, files[0], with_report=True)
+    kept = shutil.copytree(run, tmp_path / "kept")
+    after = corrected(run, files[1], with_report=True)
+    assert (after.number, after.state) == (before.number, before.state)
+    written = {1: heaps.digests(kept), 2: heaps.digests(run)}  # By the number of applied files.
+    seen = set()
+    for number in itertools.count():
+        shutil.rmtree(run)
+        shutil.copytree(kept, run)
+        with pytest.MonkeyPatch.context() as patch:
+            kill_before(patch, number)
+            try:
+                corrected(run, files[1], with_report=True)
+                break
+            except Killed:
+                pass
+        update.update_rows(run, Table(FIRST))  # Of no change.
+        (of_page,) = records.read(run).pages.values()
+        seen.add(len(of_page["files"]))
+        partial = f".run-{before.number}.npz.partial"
+        assert heaps.digests(run, partial) == written[len(of_page["files"])], number
+    assert seen == {1, 2}
+
+
+def test_the_page_of_a_run_that_has_moved_names_its_new_folder(run, tmp_path, monkeypatch):
+    """After the next command; a run that cannot be written is read as it is."""
+    corrected(run, said_by(run, right=[3]), with_report=True)
+    moved = epath.Path(shutil.move(run, tmp_path / "a moved one"))
+    command = f"cluster-jax report '{moved}' --corrections="
+    assert command not in (moved / "report.html").read_text()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda *_: False)
+        page.ensured(records.read(moved), with_report=True)
+    assert command not in (moved / "report.html").read_text()
+    update.update_rows(moved, Table(FIRST))  # Of no change.
+    assert command in html.unescape((moved / "report.html").read_text())
 
 
 def test_an_update_after_a_killed_undo_writes_the_outputs_of_the_newest_state(run, tmp_path):

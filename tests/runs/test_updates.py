@@ -68,6 +68,8 @@ def test_the_file_is_the_truth(run, capsys, refused):
     assert digests(run) == before
     updated(run, FIRST[:20], "--yes")
     assert len(ids(run)) == 20
+    update.main([f"--workdir={run}", "--undo"])
+    assert "Its rows are in the order of the file that was read before." in capsys.readouterr().out
 
 
 def test_the_same_rows_again_change_nothing_and_it_says_so(run, capsys):
@@ -79,6 +81,8 @@ def test_the_same_rows_again_change_nothing_and_it_says_so(run, capsys):
         f"Nothing has happened: {run} has 136 rows, and none is new or gone.\n"
     )
     assert digests(run) == before
+    update.main([f"--workdir={run}", "--undo"])
+    assert "the order of" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("features", [FIRST, FIRST[::-1]], ids=["same order", "another order"])
