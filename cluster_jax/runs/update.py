@@ -242,7 +242,8 @@ def _differs(before: Run, after: Run) -> bool:
     """Returns whether a photo or row is new, gone, renamed or changed, or has another label."""
     is_same = np.array_equal(after.columns["row"], before.columns["row"])
     is_same = is_same and changes.paths(after) == changes.paths(before)
-    if before.truth is not None:  # A run without labels gets those of folders by its next photos.
+    # Only a table can be edited: other labels are those of folders, or of the photos of then.
+    if str(after.config["data"]["labels"]).lower().endswith(".csv"):
         is_same = is_same and changes.true_labels(after) == changes.true_labels(before)
     return not is_same
 
