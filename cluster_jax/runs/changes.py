@@ -174,8 +174,8 @@ def values(run: Run, *, refit: bool) -> dict[str, Any]:
 
     Returns:
         "workdir"; "update", its number; the numbers of rows that are "new", "gone", "changed" and
-        "renamed"; "refit"; "away", folders that are not there; the number of all "photos" or
-        "rows", see `Run.words`; the number of "clusters"; and "events", see `stable_ids.Event`.
+        "renamed"; "refit"; "away", see `Run.away`; the number of all "photos" or "rows", see
+        `Run.words`; the number of "clusters"; and "events", see `stable_ids.Event`.
     """
     return {
         "workdir": str(run.workdir),

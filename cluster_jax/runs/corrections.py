@@ -174,11 +174,11 @@ def applied(run: Run, said: Decisions) -> Run:
     names = {**said.names, **{number[key]: v for key, v in said.new.items() if v is not None}}
     named = {**run.named, **names}
     columns = run.columns.copy()
-    gone = run.gone.copy()
+    departed = run.departed.copy()
     labels = run.labels.copy()
     for label, into in receiver.items():
         labels[labels == label] = into
-        gone["label"][gone["label"] == label] = into
+        departed["label"][departed["label"] == label] = into
         if into not in named and label in named:
             named[into] = named[label]
     labels[list(moved)] = list(moved.values())
@@ -193,7 +193,7 @@ def applied(run: Run, said: Decisions) -> Run:
     return dataclasses.replace(
         run,
         columns=columns,
-        gone=gone,
+        departed=departed,
         named=named,
         shaped=shaped,
         whole=run.whole.union(said.whole),

@@ -19,12 +19,11 @@ class Comparison(NamedTuple):
     """The m photos or rows that exist now, compared with the n rows of a run.
 
     Attributes:
-        run: the run; rows of `Run.gone` that are there again are its last ones. Rows that are there
-            have the names and facts of now: the same photo may be in another file, in which a
-            program has written a title. The names of photos are absolute paths; of photos of
-            `Run.gone` that are away they are unknown, "".
+        run: the run; rows of `Run.departed` that are there again are its last ones. Rows that are
+            there have the names and facts of now: the same photo may be in another file, in which a
+            program has written a title. The names of photos are absolute paths.
         known: int64 `[n]`, for each row of `run` its index among the m present ones, -1 if it is
-            gone.
+            not among them.
         changed: bool `[n]`, rows of `run` that are there with another vector, or turned by a tag.
         new: int64, ascending, indices among the m present ones that `run` does not have.
         names: ids or absolute paths of the m present ones; None: they are numbered.
@@ -94,10 +93,10 @@ def compare(run: Run, names: Sequence[str] | None, facts: NDArray) -> Comparison
     """
     names = None if names is None else tuple(names)
     n = len(run.columns)
-    known = _known_rows(_with_gone(run, np.arange(len(run.gone))), names, facts)
+    known = _known_rows(_with_returned(run, np.arange(len(run.departed))), names, facts)
     back = np.flatnonzero(known[n:] >= 0)
     known = np.concatenate([known[:n], known[n + back]])
-    run = _with_gone(run, back)
+    run = _with_returned(run, back)
     assert run.facts is not None
     is_there = known >= 0
     facts_now = run.facts.copy()
@@ -111,48 +110,49 @@ def compare(run: Run, names: Sequence[str] | None, facts: NDArray) -> Comparison
     return Comparison(run, known, changed, np.setdiff1d(np.arange(len(facts)), known), names, facts)
 
 
-def _with_gone(run: Run, back: NDArray) -> Run:
-    """Returns a run with rows of `Run.gone`, int `[b]`, after all others; their labels are unknown.
+def _with_returned(run: Run, back: NDArray) -> Run:
+    """Returns a run with rows of `Run.departed`, int `[b]`, after all others.
 
-    Those that are left over stay in `Run.gone`.
+    They come in the next update, and their true labels are unknown. The others stay in
+    `Run.departed`.
     """
     assert run.facts is not None
-    left = np.setdiff1d(np.arange(len(run.gone)), back)
+    left = np.setdiff1d(np.arange(len(run.departed)), back)
     names = run.names
     if names is not None:
-        names = (*names, *_at(run.gone_names, back))
+        names = (*names, *_at(run.departed_names, back))
+    returned = run.departed[back]
+    returned["since"] = run.updates + 1
     return dataclasses.replace(
         run,
-        columns=np.concatenate([run.columns, run.gone[back]]),
-        facts=np.concatenate([run.facts, run.gone_facts[back]]),
+        columns=np.concatenate([run.columns, returned]),
+        facts=np.concatenate([run.facts, run.departed_facts[back]]),
         names=names,
         truth=None if run.truth is None else _labels(run.truth, len(back)),
-        gone=run.gone[left],
-        gone_facts=run.gone_facts[left],
-        gone_names=_at(run.gone_names, left),
+        departed=run.departed[left],
+        departed_facts=run.departed_facts[left],
+        departed_names=_at(run.departed_names, left),
     )
 
 
-def _with_departed(run: Run, kept: NDArray) -> Run:
-    """Returns a run whose `Run.gone` has the rows that leave, too.
-
-    They are those that a person has decided about, and those of a cluster of `Run.held`.
+def _with_departed(run: Run, staying: NDArray) -> Run:
+    """Adds to `Run.departed` the rows that leave, see there which of them; returns the run.
 
     Args:
         run: the run with all rows of which some leave.
-        kept: int `[l]`, indices of the rows that stay.
+        staying: int `[l]`, indices of the rows that stay.
     """
     columns = run.columns
     is_said = columns["decided"] | np.isin(columns["label"], list(run.held))
-    is_said[kept] = False
+    is_said[staying] = False
     rows = np.flatnonzero(is_said)
     ids = [""] * len(columns) if run.is_of_images or run.names is None else run.names
     assert run.facts is not None
     return dataclasses.replace(
         run,
-        gone=np.concatenate([run.gone, columns[rows]]),
-        gone_facts=np.concatenate([run.gone_facts, run.facts[rows]]),
-        gone_names=(*run.gone_names, *_at(ids, rows)),
+        departed=np.concatenate([run.departed, columns[rows]]),
+        departed_facts=np.concatenate([run.departed_facts, run.facts[rows]]),
+        departed_names=(*run.departed_names, *_at(ids, rows)),
     )
 
 
@@ -166,9 +166,9 @@ def _labels(truth: NDArray, count: int) -> NDArray:
 
 
 def _known_rows(run: Run, names: tuple[str, ...] | None, facts: NDArray) -> NDArray:
-    """Returns for each row of a run its index among the m present ones, int64 `[n]`, -1 if gone.
+    """Returns for each row of a run its index among the m present ones, int64 `[n]`, else -1.
 
-    For the arguments see `compare`; the last rows of the run may be those of `Run.gone`.
+    For the arguments see `compare`; the last rows of the run may be those of `Run.departed`.
     """
     assert run.facts is not None
     if not run.is_of_images and run.names is not None:

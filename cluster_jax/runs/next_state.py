@@ -40,8 +40,9 @@ class Now(NamedTuple):
     """The n photos or rows of the next state of a run.
 
     Attributes:
-        after: the state before with these rows: first old ones with their clusters, then new ones.
-            Its store has all features, of which the last ones may not be on disk yet.
+        after: the state before with these rows: first old ones with their clusters, among them
+            those that have returned, then new ones. Only its config, columns, facts, names, true
+            labels and store are of these rows. The last features may not be on disk yet.
         old: int `[l]`, ascending, which rows of the state before the old ones are; an index from
             the size of that state on is that of a row that had left and has returned.
         changed: bool `[n]`, old rows of embeddings with another vector; None: there are none.
@@ -59,11 +60,12 @@ class Now(NamedTuple):
 
 
 def with_rows(run: Run, count: int, first: int = 0) -> Run:
-    """Returns a run with `count` more rows, without clusters yet.
+    """Returns a run with `count` more rows, whose cluster is `stable_ids.NEW`, for none yet.
 
     They are the rows of its store from `first` on, which the store need not have yet.
     """
     added = np.zeros(count, COLUMNS)
+    added["label"] = stable_ids.NEW
     added["id"] = added["row"] = first + np.arange(count)
     added["since"] = run.updates + 1
     return dataclasses.replace(run, columns=np.concatenate([run.columns, added]))
@@ -110,11 +112,11 @@ def next_state(before: Run, now: Now, x: Rows, numbers: Numbers, clustering: Clu
     columns = after.columns.copy()
     columns["label"] = state.ids
     columns["apart"] = state.apart
-    columns["decided"] &= columns["label"] == after.labels
+    columns["decided"] &= columns["label"] == after.labels  # A decision ends with its cluster.
     shaped, whole = after.shaped, after.whole
     if numbers != "other" or not len(now.old):
         columns["earlier"] = columns["label"]
-    else:  # What a person has said of a cluster ends with it.
+    else:  # What a person has said of a cluster ends with it, but its name stays with its number.
         shaped, whole = (said.intersection(state.ids.tolist()) for said in (shaped, whole))
     columns["found"] = np.where(columns["decided"], columns["found"], columns["label"])
     born = {event.id for event in state.events if event.kind == stable_ids.EMERGED}
@@ -207,7 +209,7 @@ def _numbered(now: Now, x: Rows, numbers: Numbers, clustering: Clustering) -> st
     after, n_old = now.after, len(now.old)
     found = clustering.cluster_labels
     columns = after.columns
-    labels, follows = _with_copies(after, n_old)
+    labels, follows = _with_copies(after)
     times = columns["since"], columns["apart"]
     known = stable_ids.State(labels, *times, after.next_label, after.updates)
     is_decided = columns["decided"] | follows
@@ -266,7 +268,7 @@ def of_copies(run: Run) -> NDArray:
     return np.where(low == high, high, stable_ids.NEW)[groups]
 
 
-def _with_copies(after: Run, n_old: int) -> tuple[NDArray, NDArray]:
+def _with_copies(after: Run) -> tuple[NDArray, NDArray]:
     """Returns the clusters of all rows before the fit, and which of them follow a decided copy.
 
     A new copy of a row that a person has decided gets the cluster of that row, or none, as in
@@ -274,13 +276,11 @@ def _with_copies(after: Run, n_old: int) -> tuple[NDArray, NDArray]:
 
     Args:
         after: see `Now`.
-        n_old: number of rows of `after` that are old; new ones have the cluster `stable_ids.NEW`.
 
     Returns:
-        int64 `[n]` and bool `[n]`.
+        int64 `[n]`, `stable_ids.NEW` for other new rows, and bool `[n]`.
     """
-    labels = after.labels.copy()
-    labels[n_old:] = stable_ids.NEW
+    labels = after.labels
     wanted = of_copies(after)
     follows = (wanted != stable_ids.NEW) & ~after.columns["decided"]
     follows &= (labels == stable_ids.NEW) | (labels == wanted)

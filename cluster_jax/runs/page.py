@@ -166,10 +166,10 @@ def _columns(run: Run) -> dict[str, assignments.Column]:
     """Returns the columns of `assignments.csv`, each with a cell for each of the n rows.
 
     "cluster" is the present cluster, or "class" in novel class discovery. "name" is the name of the
-    present cluster, "found" the cluster that the algorithm found, "decided" is 1 if a person has
-    decided the cluster of the row, and "since" is the update in which the row came. Columns of
-    which the run knows nothing are left out. Cells of rows that are not described are empty, but
-    for the probability.
+    present cluster, "found" the cluster without what a person has decided, "decided" is 1 if a
+    person has decided the cluster of the row, and "since" is the update in which the row came.
+    Columns of which the run knows nothing are left out. Cells of rows that are not described are
+    empty, but for the probability.
     """
     columns: dict[str, assignments.Column] = {"cluster": run.labels}
     titles = run.titles(run.labels)

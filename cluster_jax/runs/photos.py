@@ -193,8 +193,8 @@ def _fingerprint(rows: Batch, made_from: str) -> str:
 def kept_in(workdir: epath.Path, about: Mapping[str, Any]) -> Parts:
     """Returns where the embedding of new photos is kept until the state that has them is written.
 
-    Its rows are known by the contents of their photos, so that it does not matter which photos come
-    or go after a kill.
+    Its rows are known by the contents of their photos, in order: those before the first other photo
+    are used.
 
     Args:
         workdir: folder of the run.
@@ -285,13 +285,14 @@ def compared(
 ) -> tuple[Present, Comparison, NDArray]:
     """Compares the photos that are in the folders of a run now, and in others, with the run.
 
-    A photo of the run that is found neither under its name nor elsewhere is in one of three
-    cases, see `sources.Present.may_be_there`:
+    A photo of the run that is found neither under its name nor elsewhere is in one of these cases,
+    see `sources.Present.may_be_there`:
 
     - Its folder is not there, cannot be read or has no photo: it stays, and the folder is away.
     - Its file, or a folder above it, cannot be read, or its file cannot be decoded: it stays. The
       file is away, if it is there.
-    - Its folder is there without it, or a person has given the folder up: it leaves.
+    - Its folder is there without it, another picture is under its name, it is excluded, or a person
+      has given the folder up: it leaves.
 
     A folder that is not there and of which all photos are elsewhere has moved: it is no folder of
     the run any longer.

@@ -62,7 +62,7 @@ _APART = ("workdir", "number", "store", "names", "placer", "copies")
 _FROM_JSON: Mapping[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("named", "suggested", "files"), lambda of: {int(key): of[key] for key in of}),
     **dict.fromkeys(("shaped", "whole"), frozenset),
-    **dict.fromkeys(("away", "gone_names", "label_names", "known_classes"), tuple),
+    **dict.fromkeys(("away", "departed_names", "label_names", "known_classes"), tuple),
     "skipped": lambda pairs: tuple(map(tuple, pairs)),
     "events": lambda events: tuple(
         Event(kind, cluster, rows, tuple(into)) for kind, cluster, rows, into in events
@@ -116,11 +116,12 @@ class Run:
             cluster with the i-th lowest number.
         placer: what places new rows in the clusters; None if a map of t-SNE was clustered.
         next_label: the lowest number that no cluster has had.
-        gone: `[g]` of `COLUMNS`: rows that have left, and about which a person had decided or that
-            were in a cluster of `held`. They regain their cluster if they return.
-        gone_facts: `[g]` of `data.images.FACTS`, the `facts` of the rows in `gone`.
-        gone_names: the ids of the rows in `gone`; "" for images and for numbered rows, which are
-            known by their content alone.
+        departed: `[g]` of `COLUMNS`: rows that have left, and that, when they left, a person had
+            decided about or were in a cluster of `held`. If they return, they are the same rows.
+            Any other row that returns is a new one.
+        departed_facts: `[g]` of `data.images.FACTS`, the `facts` of these rows.
+        departed_names: the ids of these rows; "" for images and for numbered rows, which are known
+            by their content alone.
         facts: `[n]` of `data.images.FACTS`, of embeddings the digests alone; None: there are no
             files, or the rows are not stored.
         known_classes: in novel class discovery the names of the known classes, else None. They are
@@ -171,9 +172,9 @@ class Run:
     next_label: int = 0
     source: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     fit: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    gone: NDArray = dataclasses.field(default_factory=lambda: np.zeros(0, COLUMNS))
-    gone_facts: NDArray = dataclasses.field(default_factory=lambda: np.zeros(0, FACTS))
-    gone_names: tuple[str, ...] = ()
+    departed: NDArray = dataclasses.field(default_factory=lambda: np.zeros(0, COLUMNS))
+    departed_facts: NDArray = dataclasses.field(default_factory=lambda: np.zeros(0, FACTS))
+    departed_names: tuple[str, ...] = ()
     facts: NDArray | None = None
     known_classes: tuple[str, ...] | None = None
     truth: NDArray | None = None

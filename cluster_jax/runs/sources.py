@@ -1,7 +1,7 @@
 """Where the photos of a run are now: in its folders and others, away, or not to be read today.
 
 A photo is gone only where it is certain: its folder is there and can be read, and the file is not
-in it. All else stays until a person says that it is gone.
+in it, is another picture, or is excluded. All else stays until a person says that it is gone.
 """
 
 import dataclasses
@@ -59,7 +59,7 @@ class Present(NamedTuple):
             return os.path.islink(path)  # It leads to a place that is not there now.
         except OSError:
             return True
-        return False
+        return False  # There is another picture, or one that is excluded.
 
 
 def find(run: Run, more: Sequence[str], gone: Sequence[str], exclude: Sequence[str]) -> Present:

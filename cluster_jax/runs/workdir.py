@@ -20,13 +20,13 @@ from cluster_jax.core.logs import logger
 from cluster_jax.runs import config_paths
 
 CONFIG, IMAGES = "config.json", "images.json"
-# Outputs, which no command reads.
+# Outputs: no command reads what they say, but only whether they are of the newest state.
 RESULTS = "results.json"
 ASSIGNMENTS = "assignments.csv"
 REPORT = "report.html"
 DUPLICATES, CHANGES = "duplicates.csv", "changes.csv"
 STATE = re.compile(r"run-([0-9]+)\.npz")  # a state of a finished run, see `run.Run`
-FORMAT = 13  # of the files of a state; any change of their fields changes it
+FORMAT = 14  # of the files of a state; any change of their fields changes it
 _OF_OLDER_VERSIONS = ("clusters.npz", "clusterer.npz")
 WEIGHTS = "weights_sha256"  # in images.json: of a pretrained network that is not trained
 # Embeddings of the training images, of held-out test images, and of the training images by the

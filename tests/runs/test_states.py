@@ -463,7 +463,8 @@ def test_what_was_named_or_decided_comes_back_with_its_rows(run):
     decided = zip(back.features, back.columns["decided"], strict=True)
     assert sum(is_decided for _, is_decided in decided) == 2
     assert set(of(back, FIRST[75:])) == {d}
-    assert not len(back.gone)
+    assert not len(back.departed)
+    assert (back.columns["since"] == back.updates).sum() == 30, "the page shows those that it tells"
     assert named.next_label == back.next_label
 
 
@@ -474,9 +475,9 @@ def test_a_row_of_the_run_is_there_before_an_equal_one_that_has_left(run):
     corrected(run, said_by(run, labels={str(N): b}))
     for x in (FIRST, np.concatenate([FIRST, NEW])):
         after = updated(run, x)
-        assert (after.labels[0], len(after.gone)) == (a, 1)
+        assert (after.labels[0], len(after.departed)) == (a, 1)
     after = updated(run, np.concatenate([FIRST, NEW, FIRST[:1]]))
-    assert (after.labels[0], after.labels[-1], len(after.gone)) == (a, b, 0)
+    assert (after.labels[0], after.labels[-1], len(after.departed)) == (a, b, 0)
 
 
 def test_a_row_with_another_vector_is_the_same_row(tmp_path):
@@ -517,11 +518,11 @@ def test_a_row_that_comes_back_with_another_vector_has_that(tmp_path):
     corrected(run, said_by(run, labels={"0": b, "1": b}))
     for first, left in ((2, ["0", "1"]), (1, ["0"])):
         update.update_rows(run, Table(FIRST[first:], names[first:]), with_report=False)
-        assert list(records.read(run).gone_names) == left
+        assert list(records.read(run).departed_names) == left
     changed = np.concatenate([FIRST[60:61] + 0.1, FIRST[1:]])
     update.update_rows(run, Table(changed, names), with_report=False)
     after = records.read(run)
-    assert after.gone_names == ()
+    assert after.departed_names == ()
     rows_of = dict(zip(after.names, after.features, strict=True))
     for name, x in (("0", changed[0]), ("1", FIRST[1])):
         np.testing.assert_allclose(rows_of[name], x / np.linalg.norm(x), rtol=1e-5)
