@@ -452,8 +452,8 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
         self.linkage_ = run.linkage
         self.tree_ = run.tree
         self.probabilities_ = run.probabilities
-        counted = np.unique(run.labels[~run.outliers & ~run.has_class])
-        self.n_clusters_ = int((counted != NO_CLUSTER).sum())
+        counted = np.unique(run.labels[~run.outliers])
+        self.n_clusters_ = int((counted >= len(run.known_classes or ())).sum())
         return self
 
     def _printing(self) -> contextlib.AbstractContextManager[None]:

@@ -8,7 +8,7 @@ import pytest
 
 import cluster_jax
 from cluster_jax.estimators import ImageClusterer
-from cluster_jax.runs import page, states
+from cluster_jax.runs import begin, page, states
 from cluster_jax.runs import run as records
 from cluster_jax.training.config import config_json
 from tests import toy
@@ -125,6 +125,42 @@ def test_a_person_corrects_novel_classes_and_the_known_ones_stay(fitted, config,
     assert records.read(run).number == 3
 
 
+def test_merges_of_classes_stay_and_corrected_known_images_count(fitted, config, images, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(fitted._run.workdir, run)
+    first = records.read(run)
+    known = np.flatnonzero(images[1] != "-1").tolist()
+    novel = np.unique(first.labels[images[1] == "-1"]).tolist()
+    said = {"state": first.state, "wrong": known[:1]}
+    (tmp_path / "wrong.json").write_text(json.dumps(said))
+    states.correct(run, [tmp_path / "wrong.json"])
+    assert records.read(run).is_corrected
+    assert "in force: 1 decided" in states.correct(run)[0]
+    said = {"state": records.read(run).state, "merges": [[novel[0], 1]]}
+    (tmp_path / "merges.json").write_text(json.dumps(said))
+    states.correct(run, [tmp_path / "merges.json"])
+    assert set(records.read(run).labels) == {-1, 0, 1, *novel[1:]}
+    assert cluster_jax.load(run).n_clusters_ == len(novel) - 1, "a known class is no novel one"
+    table = toy.table(run)
+    other = {**config, "eval": {**config["eval"], "n_init": 3}}
+    ImageClusterer(other, workdir=run, n_clusters=3, verbose=False).fit(*images)
+    assert [row["class"] for row in toy.table(run)] == [row["class"] for row in table]
+
+
+def test_a_known_class_of_which_no_image_can_be_read(config, images, tmp_path):
+    """A streamed set shows that only when its images are read; the classes keep their names."""
+    toy.save_by_label(tmp_path / "photos", images[0], toy.images()[1])
+    for file in (tmp_path / "photos" / "1").iterdir():
+        file.write_bytes(file.read_bytes()[:60])
+    of_folder = {"name": "folder", "dir": str(tmp_path / "photos"), "labels": "folders"}
+    streamed = {"cache_mb": 0.0, "max_corrupt_fraction": 0.9}
+    data = {**config["data"], **of_folder, **streamed}
+    method, novel = {**config["method"], "n_classes": 2}, {**config["novel"], "classes": 2}
+    begin.run_pipeline({**config, "data": data, "method": method, "novel": novel}, tmp_path / "run")
+    found = {row["class"] for row in toy.table(tmp_path / "run")}
+    assert {"0"} < found <= {"0", "novel 0", "novel 1"}
+
+
 def test_loaded(fitted, images):
     again = cluster_jax.load(fitted._run.workdir)
     assert (again.labels_ == fitted.labels_).all()
@@ -148,6 +184,8 @@ def test_a_workdir_is_of_the_same_classes(fitted, config, images):
         ({"n_clusters": 1}, None, "^method.n_classes must be at least 2; got 1$"),
         ({}, ["a"] * 3, r"^y must have one class for each of .*got shape \(3,\)$"),
         ({}, [-1] * 64, "got no labeled ones"),
+        ({}, ["novel 1", "-1"] * 32, "^known classes must have names of their own.*'novel 1'$"),
+        ({}, ["", "-1"] * 32, "^known classes must have names of their own.*got ''$"),
         ({}, ["a"] * 64, "got no unlabeled ones"),
         ({"config": "images"}, None, "^y must be None for the config 'images'"),
         (

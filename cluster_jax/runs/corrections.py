@@ -235,7 +235,7 @@ def summary(before: Run, after: Run) -> str:
     if said := _counted(counts):
         return said
     earlier = {
-        "decided": int((after.columns["decided"] & ~after.has_class).sum()),
+        "decided": int(after.by_hand.sum()),
         "merged or made": len(after.shaped - after.named.keys()),
         "said to be one kind": len(after.whole),
         "named": len(after.named),

@@ -214,11 +214,12 @@ def _discovery(run: Run, metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the metrics of novel class discovery for the classes that are shown.
 
     The accuracy on all classes is that of `discovery.scores.discover`: the share of images that are
-    right, of the known classes by the classifier, of the novel ones by their clusters.
+    right, of the known classes by the classifier, of the novel ones by their clusters. An unlabeled
+    image that a person has moved to a known class is in no novel class, so that it is wrong.
     """
     is_unlabeled = ~run.has_class
-    labels = run.labels[is_unlabeled]
-    labels = np.where(labels < 0, labels, labels - len(run.known_classes or ()))
+    labels = run.labels[is_unlabeled] - len(run.known_classes or ())
+    labels = np.where(labels < 0, NO_CLUSTER, labels)
     novel = _agreement(None if run.truth is None else run.truth[is_unlabeled], labels)
     metrics = {**metrics, "novel": novel}
     if metrics["all_acc"] is not None:

@@ -1,6 +1,7 @@
 """Novel class discovery in a run: the novel classes as its clusters."""
 
 import dataclasses
+import re
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.placing import ByVotes, Voters
 from cluster_jax.core import arrays
+from cluster_jax.core.checks import InputError
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.discovery import scores as discovery
 from cluster_jax.discovery import splits
@@ -20,6 +22,18 @@ from cluster_jax.runs.next_state import Now
 from cluster_jax.runs.run import Run
 from cluster_jax.training.build import Inputs
 from cluster_jax.training.config import AnyConfig, RunConfig
+
+
+def check_names(dataset: Dataset) -> None:
+    """Raises an `InputError` if tables could not tell a known class from others by its name."""
+    if dataset.partial_labels is None:
+        return
+    for called in splits.known_names(dataset):
+        if called in ("", "none") or re.fullmatch(r"novel \d+", called):
+            raise InputError(
+                "known classes must have names of their own: 'novel 0', 'novel 1', ... are those "
+                f"of the novel classes, and 'none' and '' mean no class; got {called!r}"
+            )
 
 
 def discover(inputs: Inputs[AnyConfig], features: Embeddings) -> Discovery | None:
@@ -64,8 +78,9 @@ def next_of_images(
     """Returns the next state of a run whose clusters are the known classes and the novel ones.
 
     Its results have the metrics of the discovery, and those of the clusters that `eval.method`
-    finds in the unlabeled images. Images with a known class, and those that a person has decided
-    about, stay in their clusters. The nearest images vote for the class of a new one.
+    finds in the unlabeled images. Images stay in their clusters of the state before if a person has
+    decided about them, or if the network finds the same class: what was merged stays merged. The
+    nearest images vote for the class of a new one.
 
     Args:
         before: the state before, perhaps an empty one.
@@ -91,8 +106,11 @@ def next_of_images(
     first = Now(unlabeled, np.arange(0))
     scored = finish.next_of_images(empty, first, "other", made, started)
     columns = after.columns.copy()
+    stays = columns["decided"]
+    if len(before.columns):
+        stays = stays | (columns["found"] == found.classes)
     columns["found"] = found.classes
-    columns["label"] = np.where(columns["decided"], columns["label"], found.classes)
+    columns["label"] = np.where(stays, columns["label"], found.classes)
     columns["decided"] |= dataset.partial_labels >= 0
     kmeans_labels = np.full(len(columns), NO_CLUSTER, np.int32)
     kmeans_labels[rows] = np.asarray(scored.kmeans_labels)
@@ -102,7 +120,8 @@ def next_of_images(
         finish.with_duplicates(before, after, now.pictures),
         results={**scored.results, "metrics": metrics},
         columns=columns,
-        known_classes=tuple(splits.known_names(dataset)),
+        # Not of these images: all of a known class may be unreadable.
+        known_classes=tuple(after.images["known"]["names"]),
         source=scored.source,
         fit=scored.fit,
         placer=ByVotes(columns["label"], discovery.VOTERS, voters),

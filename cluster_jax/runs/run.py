@@ -259,10 +259,18 @@ class Run:
         return (found >= 0) & (found < len(self.known_classes or ()))
 
     @property
+    def by_hand(self) -> NDArray:
+        """Which rows a person has moved, confirmed or taken out, bool `[n]`.
+
+        Rows of a known class are decided, too, but do not count while they are in their class.
+        """
+        stays = self.has_class & (self.labels == self.columns["found"])
+        return self.columns["decided"] & ~stays
+
+    @property
     def is_corrected(self) -> bool:
         """Whether a person has moved, confirmed or taken out rows, or merged clusters."""
-        decided = self.columns["decided"] & ~self.has_class
-        return bool(self.shaped) or bool(decided.any())
+        return bool(self.shaped) or bool(self.by_hand.any())
 
     @property
     def is_of_fit(self) -> bool:

@@ -16,7 +16,7 @@ from cluster_jax.core.outside import MissingModule
 from cluster_jax.data import tfds
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.nets import pretrained
-from cluster_jax.runs import embedding_files, start
+from cluster_jax.runs import embedding_files, novel, start
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.embedding_files import Files
 from cluster_jax.runs.features import embed_images
@@ -58,6 +58,7 @@ def prepare(
     hosts.wait_for_all("loaded")  # One may have read labels for minutes that another has.
     last = stages[-1]
     inputs = last.inputs
+    novel.check_names(inputs.dataset)
     start.print_start(inputs, workdir, stages)
     steps = last.training.total_steps
     needed: dict[str, int | str] = {

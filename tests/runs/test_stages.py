@@ -19,9 +19,10 @@ from cluster_jax.discovery import scores as discovery
 from cluster_jax.discovery.scores import NetworkOutputs
 from cluster_jax.methods.encoders import Target
 from cluster_jax.methods.moco import MoCoState
+from cluster_jax.metrics import partition
 from cluster_jax.report import summary
 from cluster_jax.runs import begin as pipeline
-from cluster_jax.runs import finish, trainings
+from cluster_jax.runs import corrections, finish, measured, trainings
 from cluster_jax.runs import run as records
 from cluster_jax.runs.run import Run
 from cluster_jax.training import build, checkpoint, loop, progress, stages
@@ -140,6 +141,23 @@ def test_figures_are_those_of_the_stored_features(whole, built):
     assert found["all_acc"] == pytest.approx(mean)
     assert 0.5 <= found["kmeans_before_acc"] <= 1
     assert 0 <= found["test"]["all_acc"] <= 1
+
+
+def test_an_unlabeled_image_in_a_known_class_is_wrong(whole):
+    """Whichever class that is: its number is that of no novel class."""
+    run = records.read(whole[0])
+    row = np.flatnonzero(~run.has_class)[0]
+    before = whole[1]["metrics"]["discovery"]["novel"]
+    for known in range(2):
+        said = corrections.parsed(run, {"labels": {str(row): known}})
+        now = measured.measured(corrections.applied(run, said)).results["metrics"]["discovery"]
+        is_unlabeled = ~run.has_class
+        novel = np.delete(run.labels[is_unlabeled], 0)
+        truth = np.delete(run.truth[is_unlabeled], 0)
+        right = partition.accuracy(truth, novel) * len(novel)
+        assert now["novel"]["acc"] == pytest.approx(right / is_unlabeled.sum())
+        assert now["novel"]["n_clusters"] == before["n_clusters"]
+        assert set(now["novel"]["matching"]) <= {"0", "1"}
 
 
 def test_embedding_before_is_that_of_the_weights_at_the_border(whole, built):
