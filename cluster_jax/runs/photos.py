@@ -311,21 +311,23 @@ def compared(
     Raises:
         InputError: see `sources.find`.
     """
-    now = sources.find(run, more, gone, exclude)
+    present = sources.find(run, more, gone, exclude)
     run = dataclasses.replace(run, names=changes.paths(run))
-    comparison = match.compare(run, now.paths, now.facts)
+    comparison = match.compare(run, present.paths, present.facts)
     is_kept = comparison.known >= 0
     names = comparison.run.names or ()
-    not_found = [row for row in np.flatnonzero(~is_kept).tolist() if now.may_be_there(names[row])]
-    not_found += _overwritten(comparison, is_kept, now.dataset)
-    is_kept[not_found] = True
-    left = [names[row] for row in not_found]
-    away = [line for line in now.missing if any(is_at(path, line) for path in left)]
-    moved = [line for line in now.missing if line not in away and not os.path.lexists(line)]
-    closed = [path for path in left if path in now.unreadable or path in now.paths]
-    run = dataclasses.replace(comparison.run, away=(*away, *closed))
-    now = now._replace(folders=tuple(line for line in now.folders if line not in moved))
-    return now, comparison._replace(run=run), is_kept
+    missing = np.flatnonzero(~is_kept).tolist()
+    away = [row for row in missing if present.may_be_there(names[row])]
+    away += _overwritten(comparison, is_kept, present.dataset)
+    is_kept[away] = True
+    paths = [names[row] for row in away]
+    folders = [line for line in present.missing if any(is_at(path, line) for path in paths)]
+    files = [path for path in paths if path in present.unreadable or path in present.paths]
+    run = dataclasses.replace(comparison.run, away=(*folders, *files))
+    not_away = [line for line in present.missing if line not in folders]
+    moved = [line for line in not_away if not os.path.lexists(line)]
+    present = present._replace(folders=tuple(f for f in present.folders if f not in moved))
+    return present, comparison._replace(run=run), is_kept
 
 
 def _overwritten(comparison: Comparison, is_kept: NDArray, dataset: Dataset) -> list[int]:
