@@ -6,6 +6,12 @@ differs becomes as in mine where theirs is still as the base and no other file s
 somebody has decided since: what the file says is refused if it contradicts that, and what it has
 only left out stays. There is a function for rows, picks of copies, names and sets of clusters.
 Merges of clusters also move rows that the page does not have.
+
+The order in which the files of two people are applied decides nothing: of two files of one page the
+second one is refused in both orders, or the clusters, names and holds are the same after both. For
+this, what a file says of a cluster that another file of the page has merged away is meant of the
+cluster that has received it, as long as the merge holds: base and mine have the merges of all files
+of the page.
 """
 
 import dataclasses
@@ -18,6 +24,7 @@ from numpy.typing import NDArray
 
 from cluster_jax.core.checks import InputError, short
 from cluster_jax.report import duplicates
+from cluster_jax.runs import corrections
 from cluster_jax.runs.changes import rows_now
 from cluster_jax.runs.corrections import LISTS, OBJECTS, Decisions, Target, applied, parsed
 from cluster_jax.runs.run import Run
@@ -32,10 +39,11 @@ class _Merge(NamedTuple):
     Attributes:
         shown: the state of the page, of n rows.
         earlier: what the last file of this browser says that was applied; nothing if there is none.
-        said: what the file of now says.
-        fresh: what of it no file of the page has said that was applied.
-        base: `shown` with `earlier`.
-        mine: `shown` with `said`.
+        said: what the file of now says; its merges are new ones, and of those of the page that were
+            applied, also by files of others, the ones that still hold.
+        fresh: what of it the last file of this browser that was applied does not say.
+        base: `shown` with `earlier`, and with merges of other files of the page that still hold.
+        mine: the same with `said` in place of `earlier`.
         theirs: the present state.
         now: int64 `[n]`, the row of `theirs` that each row of `shown` is, -1 if it is gone.
         others: what files of other browsers or later pages say, each after the state of its page.
@@ -62,11 +70,11 @@ def carried(
 
     They are carried by content: a cluster is the same one if more than half of its rows are the
     same, where rows count that the corrections themselves move. So a file may be applied again, and
-    two files of one page are both applied. Corrections of rows that are gone are left out. A row
-    that is right moves to the cluster in which the page has shown it. If rows of a new cluster have
-    since been moved to one that was made since, as by an earlier file of the same page, the new
-    cluster is not made: its rows move to that one. What an earlier file of the same page and
-    browser has decided otherwise is taken back.
+    two files of one page are both applied, in any order. Corrections of rows that are gone are left
+    out. A row that is right moves to the cluster in which the page has shown it. If rows of a new
+    cluster have since been moved to one that was made since, as by an earlier file of the same
+    page, the new cluster is not made: its rows move to that one. What an earlier file of the same
+    page and browser has decided otherwise is taken back.
 
     Args:
         shown: the state that the corrections are about.
@@ -79,15 +87,19 @@ def carried(
         InputError: a correction is invalid in its own state, speaks of a cluster that has other
             rows now, or contradicts a correction that was made since.
     """
-    decisions = parsed(shown, said)
+    decisions, now = parsed(shown, said), rows_now(shown, run)
     files = run.pages.get(shown.state, {}).get("files", {})
     known = {browser: parsed(shown, file) for browser, file in files.items()}
-    fresh = _without(decisions, known.values())
+    fresh = _without(decisions, parsed(shown, files.get(said.get("browser", ""), {})))
+    held = _held(run, [pair for file in known.values() for pair in file.merges])
     # A file that names no browser takes nothing back.
     earlier = known.pop(said.get("browser"), parsed(shown, {}))
     others = [(shown, file) for file in known.values()]
     others += [(state, parsed(state, file)) for state, file in later]
-    base, mine, now = applied(shown, earlier), applied(shown, decisions), rows_now(shown, run)
+    said_now = (pair for file in (decisions, *known.values()) for pair in file.merges)
+    merges = held.intersection(said_now).union(fresh.merges)
+    base, mine = _merged(applied(shown, earlier), held), _merged(applied(shown, decisions), merges)
+    decisions = decisions._replace(merges=tuple(sorted(merges)))
     merge = _Merge(shown, earlier, decisions, fresh, base, mine, run, now, others)
 
     is_new, columns, made_before = _rows(merge)
@@ -107,10 +119,29 @@ def carried(
     of_now = parsed(run, {})._replace(
         new={key: name for key, name in decisions.new.items() if key in moved.values()},
         labels=moved,
-        merges=fresh.merges,
+        merges=decisions.merges,
         keep=tuple(int(now[row]) for row in fresh.keep if now[row] >= 0),
     )
     return applied(run, of_now)
+
+
+def _held(run: Run, merges: Collection[tuple[int, int]]) -> set[tuple[int, int]]:
+    """Returns those of the applied merges of a page that still hold in a state."""
+    into = corrections.receivers(merges)
+    return {pair for pair in merges if pair[0] not in run.labels and into[pair[0]] in run.shaped}
+
+
+def _merged(run: Run, merges: Iterable[tuple[int, int]]) -> Run:
+    """Returns a run of which clusters are merged; names are as before.
+
+    Raises:
+        InputError: a cluster is merged into several or into itself, by files of several people.
+    """
+    only = parsed(run, {})._replace(merges=tuple(merges))
+    try:
+        return dataclasses.replace(run, columns=applied(run, only).columns)
+    except InputError as error:
+        raise _contradiction(run, "merges that others have made otherwise") from error
 
 
 def check_is_last(run: Run, said: Mapping[str, Any], file: epath.PathLike) -> None:
@@ -132,22 +163,20 @@ def check_is_last(run: Run, said: Mapping[str, Any], file: epath.PathLike) -> No
         )
 
 
-def _without(said: Decisions, known: Collection[Decisions]) -> Decisions:
-    """Returns decisions without those of other files that have been applied.
-
-    They hold, or were changed since.
+def _without(said: Decisions, earlier: Decisions) -> Decisions:
+    """Returns decisions without those that have been applied: they hold, or were changed since.
 
     Args:
         said: the decisions.
-        known: those of the other files, of the same state.
+        earlier: those that have been applied, of the same state.
     """
     left = dict[str, Any]()
     for key in OBJECTS:
-        others = {item for each in known for item in getattr(each, key).items()}
-        left[key] = dict(item for item in getattr(said, key).items() if item not in others)
+        items = getattr(earlier, key).items()
+        left[key] = dict(item for item in getattr(said, key).items() if item not in items)
     for key in LISTS:
-        others = {item for each in known for item in getattr(each, key)}
-        left[key] = tuple(item for item in getattr(said, key) if item not in others)
+        items = {*getattr(earlier, key)}
+        left[key] = tuple(item for item in getattr(said, key) if item not in items)
     return Decisions(**left)
 
 
@@ -230,8 +259,8 @@ def _check_same_clusters(merge: _Merge, is_new: NDArray, targets: NDArray) -> No
     It is the same one if s > (r + o) / 2. The page shows r rows in it that are still there and that
     the corrections leave in it, or if they leave none, all that are still there. Of these, s are in
     it now, or where the corrections want them. And o other rows are in it now, which neither the
-    page nor the corrections have in it, nor another file of the page: two people whose files do not
-    contradict each other may be heard in any order.
+    page nor the corrections have in it. Rows about which another file of the page has decided do
+    not count: where they are says nothing of the cluster.
 
     Args:
         merge: what is merged.
@@ -239,18 +268,17 @@ def _check_same_clusters(merge: _Merge, is_new: NDArray, targets: NDArray) -> No
         targets: int64 `[n]`, where the file wants each row of the page, see `_targets_now`.
     """
     shown, run, now, fresh = merge.shown, merge.theirs, merge.now, merge.fresh
-    wanted = [applied(shown, file).labels for state, file in merge.others if state is shown]
-    wanted.append(targets)
+    held = [now[_rows_of(file)] for state, file in merge.others if state is shown]
+    is_there, is_free = now >= 0, _free(now, held) >= 0
     spoken = {*fresh.names, *fresh.whole}.union(*fresh.merges)
     spoken |= {*targets[is_new].tolist()} & {*range(shown.next_label)}
-    there = now >= 0
     for cluster in sorted(spoken):
-        own = (shown.labels == cluster) & there
+        own = (shown.labels == cluster) & is_free
         left = own & (targets == cluster)
         left = left if left.any() else own
         labels = run.labels[now[left]]
         same = int(((labels == cluster) | (labels == targets[left])).sum())
-        allowed = now[own | ((np.stack(wanted) == cluster).any(axis=0) & there)]
+        allowed = now[is_there & (own | ~is_free | (targets == cluster))]
         others = int((run.labels == cluster).sum() - (run.labels[allowed] == cluster).sum())
         total = int(left.sum()) + others
         if total and 2 * same <= total:
@@ -268,10 +296,13 @@ def _check_no_contradiction(merge: _Merge, is_new: NDArray, targets: NDArray) ->
         is_new: bool `[n]`, the rows of the page that the file moves.
         targets: int64 `[n]`, where the file wants each row of the page, see `_targets_now`.
     """
-    run = merge.theirs
-    for row in np.flatnonzero(is_new & (merge.now >= 0)).tolist():
+    run, mine, known = merge.theirs, merge.mine.labels, dict[int, int]()
+    labels = _merged(run, merge.said.merges).labels
+    rows = np.flatnonzero(is_new & (merge.now >= 0))
+    for row in rows[run.columns["decided"][merge.now[rows]]].tolist():
         i = int(merge.now[row])
-        if run.columns["decided"][i] and run.labels[i] != targets[row]:
+        # Two new clusters of the file are not one.
+        if labels[i] != targets[row] or known.setdefault(targets[row], mine[row]) != mine[row]:
             group = run.words[1]
             where = f"in {group} {run.labels[i]}" if run.labels[i] >= 0 else f"in no {group}"
             got = f"{_called(run, i)}, which a person has decided to be {where}"
@@ -359,18 +390,18 @@ def _named(
 
 
 def _sets(merge: _Merge) -> tuple[frozenset[int], frozenset[int]]:
-    """Returns `whole` and `shaped` of the present state, without what mine leaves out."""
+    """Returns `whole` and `shaped` of the present state, in which what differs is as in mine."""
     base, mine, theirs = merge.base, merge.mine, merge.theirs
-    whole, shaped = set[int](), set[int]()  # which another file says, too
+    whole, made = set[int](), set[int]()  # which another file says, too
     for state, file in merge.others:
         divided = [row for row, target in file.labels.items() if target in file.new]
         whole |= {*file.whole}
-        shaped.update((into for _, into in file.merges), state.labels[divided].tolist())
+        made.update((into for _, into in file.merges), state.labels[divided].tolist())
     # The numbers of new clusters of the page may be those of others in the run.
-    shaped |= {*range(merge.shown.next_label, base.next_label)}
+    made |= {*range(merge.shown.next_label, max(base.next_label, mine.next_label))}
     return (
         theirs.whole - (base.whole - mine.whole - whole) | {*merge.fresh.whole},
-        theirs.shaped - (base.shaped - mine.shaped - shaped),
+        theirs.shaped - (base.shaped - mine.shaped - made) | (mine.shaped - base.shaped - made),
     )
 
 

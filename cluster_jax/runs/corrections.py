@@ -159,7 +159,7 @@ def applied(run: Run, said: Decisions) -> Run:
             in no cluster.
     """
     number = {key: run.next_label + i for i, key in enumerate(said.new)}
-    receiver = _receivers(said.merges)
+    receiver = receivers(said.merges)
     moved = dict[int, int]()
     for row, target in said.labels.items():
         label = number[target] if isinstance(target, str) else target
@@ -258,7 +258,7 @@ def _merge(pair: Any, clusters: Collection[int]) -> tuple[int, int]:
     return label, into
 
 
-def _receivers(merges: Iterable[tuple[int, int]]) -> dict[int, int]:
+def receivers(merges: Iterable[tuple[int, int]]) -> dict[int, int]:
     """Returns the cluster that receives each merged cluster, at the end of a chain of merges.
 
     Args:
