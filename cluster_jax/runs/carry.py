@@ -7,11 +7,12 @@ somebody has decided since: what the file says is refused if it contradicts that
 only left out stays. There is a function for rows, picks of copies, names and sets of clusters.
 Merges of clusters also move rows that the page does not have.
 
-The order in which the files of two people are applied decides nothing: of two files of one page the
-second one is refused in both orders, or the clusters, names and holds are the same after both. For
-this, what a file says of a cluster that another file of the page has merged away is meant of the
-cluster that has received it, as long as the merge holds: base and mine have the merges of all files
-of the page.
+The order in which the files of two people of one page are applied decides nothing: the second one
+is refused in both orders, or the clusters, names and holds are the same after both. For this, what
+a file says of a cluster that another file of the page has merged away is meant of the cluster that
+has received it, as long as the merge holds: base and mine have the merges of all files of the page.
+Only if something else has changed the same clusters since the page was written, the second one may
+be refused in one order alone.
 """
 
 import dataclasses
@@ -258,9 +259,9 @@ def _check_same_clusters(merge: _Merge, is_new: NDArray, targets: NDArray) -> No
 
     It is the same one if s > (r + o) / 2. The page shows r rows in it that are still there and that
     the corrections leave in it, or if they leave none, all that are still there. Of these, s are in
-    it now, or where the corrections want them. And o other rows are in it now, which neither the
-    page nor the corrections have in it. Rows about which another file of the page has decided do
-    not count: where they are says nothing of the cluster.
+    it now, or where the corrections want them, or another file of the page has decided about them.
+    And o other rows are in it now, which neither the page nor the corrections have in it, and about
+    which no other file of the page has decided.
 
     Args:
         merge: what is merged.
@@ -273,11 +274,11 @@ def _check_same_clusters(merge: _Merge, is_new: NDArray, targets: NDArray) -> No
     spoken = {*fresh.names, *fresh.whole}.union(*fresh.merges)
     spoken |= {*targets[is_new].tolist()} & {*range(shown.next_label)}
     for cluster in sorted(spoken):
-        own = (shown.labels == cluster) & is_free
+        own = (shown.labels == cluster) & is_there
         left = own & (targets == cluster)
         left = left if left.any() else own
         labels = run.labels[now[left]]
-        same = int(((labels == cluster) | (labels == targets[left])).sum())
+        same = int(((labels == cluster) | (labels == targets[left]) | ~is_free[left]).sum())
         allowed = now[is_there & (own | ~is_free | (targets == cluster))]
         others = int((run.labels == cluster).sum() - (run.labels[allowed] == cluster).sum())
         total = int(left.sum()) + others
