@@ -21,11 +21,11 @@ N, CLUSTERS = len(LABELS), 4
 def shown(first):
     """The state of the page: 16 rows in four clusters, and a row of each of them that has left."""
     run = records.read(first)
-    columns, gone = run.columns[:N].copy(), run.columns[N : N + CLUSTERS].copy()
-    columns["label"], gone["label"] = LABELS, range(CLUSTERS)
+    columns, departed = run.columns[:N].copy(), run.columns[N : N + CLUSTERS].copy()
+    columns["label"], departed["label"] = LABELS, range(CLUSTERS)
     columns["decided"] = LABELS < 0
     return dataclasses.replace(
-        run, columns=columns, gone=gone, facts=None, named={3: "birds"}, next_label=CLUSTERS
+        run, columns=columns, departed=departed, facts=None, named={3: "birds"}, next_label=CLUSTERS
     )
 
 
@@ -65,7 +65,7 @@ def told(run):
     number = {label: label for label in labels} | {c: CLUSTERS + i for i, c in enumerate(new)}
     return {
         "labels": [number[label] for label in labels],
-        "gone": run.gone["label"].tolist(),
+        "departed": run.departed["label"].tolist(),
         "decided": run.columns["decided"].tolist(),
         "named": {number[label]: run.named[label] for label in run.named.keys() & number},
         "shaped": {number[label] for label in run.shaped & number.keys()},
@@ -120,7 +120,7 @@ def test_what_is_said_of_a_merged_cluster_is_meant_of_the_receiving_one(
     wanted = [labels.get(label, label) for label in LABELS.tolist()]
     wanted[3] = 1 if "labels" in other else wanted[3]
     assert said["labels"] == wanted
-    assert said["gone"] == [labels.get(label, label) for label in range(CLUSTERS)]
+    assert said["departed"] == [labels.get(label, label) for label in range(CLUSTERS)]
     assert said["named"] == named
 
 
