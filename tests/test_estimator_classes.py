@@ -135,6 +135,9 @@ def test_merges_of_classes_stay_and_corrected_known_images_count(fitted, config,
     (tmp_path / "wrong.json").write_text(json.dumps(said))
     states.correct(run, [tmp_path / "wrong.json"])
     assert records.read(run).is_corrected
+    unchecked = "Nobody has checked"
+    assert unchecked in (fitted.workdir / "report.html").read_text()
+    assert unchecked not in (run / "report.html").read_text()
     assert "in force: 1 decided" in states.correct(run)[0]
     said = {"state": records.read(run).state, "merges": [[novel[0], 1]]}
     (tmp_path / "merges.json").write_text(json.dumps(said))
@@ -145,6 +148,10 @@ def test_merges_of_classes_stay_and_corrected_known_images_count(fitted, config,
     other = {**config, "eval": {**config["eval"], "n_init": 3}}
     ImageClusterer(other, workdir=run, n_clusters=3, verbose=False).fit(*images)
     assert [row["class"] for row in toy.table(run)] == [row["class"] for row in table]
+    assert unchecked not in (run / "report.html").read_text()
+    for _ in range(3):
+        states.undo(run)
+    assert unchecked in (run / "report.html").read_text()
 
 
 def test_a_known_class_of_which_no_image_can_be_read(config, images, tmp_path):

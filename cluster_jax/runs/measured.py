@@ -196,12 +196,16 @@ def measured(run: Run, x: NDArray | None = None) -> Run:
     """
     results = dict(run.results)
     metrics, provenance = dict(results["metrics"]), dict(results["provenance"])
+    origins = dict(provenance.get("number_of_clusters", {}))
     if run.known_classes is None:
         metrics[run.method] = scores(run, x)
-        origins = provenance.get("number_of_clusters", {})
-        provenance["number_of_clusters"] = {**origins, run.method: run.origin}
+        origins[run.method] = run.origin
     else:
         metrics["discovery"] = _discovery(run, metrics["discovery"])
+        origins.pop("novel head", None)
+        if run.is_corrected:
+            origins["novel head"] = "corrected"
+    provenance["number_of_clusters"] = origins
     results |= {"metrics": metrics, "provenance": provenance}
     if run.is_of_images:
         results["doubtful_images"] = count_doubtful(run)
@@ -224,7 +228,8 @@ def _discovery(run: Run, metrics: Mapping[str, Any]) -> dict[str, Any]:
     metrics = {**metrics, "novel": novel}
     if metrics["all_acc"] is not None:
         share = float(np.mean(is_unlabeled))
-        metrics["all_acc"] = share * novel["acc"] + (1 - share) * metrics["labeled_acc"]
+        acc = novel["acc"] or 0.0  # None: no image is in a novel class.
+        metrics["all_acc"] = share * acc + (1 - share) * metrics["labeled_acc"]
     return metrics
 
 

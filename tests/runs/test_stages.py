@@ -158,6 +158,11 @@ def test_an_unlabeled_image_in_a_known_class_is_wrong(whole):
         assert now["novel"]["acc"] == pytest.approx(right / is_unlabeled.sum())
         assert now["novel"]["n_clusters"] == before["n_clusters"]
         assert set(now["novel"]["matching"]) <= {"0", "1"}
+    merges = [[novel, 1] for novel in np.unique(run.labels[~run.has_class]).tolist()]
+    said = corrections.parsed(run, {"merges": merges})
+    now = measured.measured(corrections.applied(run, said)).results["metrics"]["discovery"]
+    assert now["novel"]["n_clusters"] == 0
+    assert now["all_acc"] == pytest.approx(run.has_class.mean() * now["labeled_acc"])
 
 
 def test_embedding_before_is_that_of_the_weights_at_the_border(whole, built):
