@@ -1,6 +1,7 @@
 """Splits for novel class discovery: known and novel classes, training and test images."""
 
 import dataclasses
+import numbers
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -112,6 +113,11 @@ def with_partial_labels(dataset: Dataset, y: ArrayLike) -> Dataset:
         raise InputError(f"y must be {wanted}; got an array of {classes.dtype}")
     if kind in "iu" and classes.min() < UNLABELED:
         raise InputError(f"y must be -1 for images without a class; got {classes.min()}")
+    if kind == "O":  # Such as a column of a data frame, in which NaN stands for no class.
+        for each in classes.tolist():
+            if not isinstance(each, str | numbers.Integral):
+                must = "y must be integers or names, -1 for an image without a class"
+                raise InputError(f"{must}; got {each!r}, a {type(each).__name__}")
     classes = classes if kind in "iu" else classes.astype(str)
     labeled = classes != (UNLABELED if kind in "iu" else str(UNLABELED))
     codes = np.full(dataset.size, UNLABELED, np.int32)

@@ -253,6 +253,10 @@ def test_given_classes(kind):
         (LABELS[:-1], r"^y must have one class for each of .*got shape"),
         (LABELS + 0.5, r"^y must be integers or names, .*got an array of float64$"),
         (LABELS - 2, r"^y must be -1 for images without a class; got -2$"),
+        (
+            np.array([*LABELS[1:].astype(str), np.nan], object),
+            r"^y must be integers or names, -1 for an image without a class; got nan, a float$",
+        ),
         (np.full(SIZE, -1), r"got no labeled ones"),
         (LABELS, r"got no unlabeled ones"),
     ],

@@ -301,7 +301,7 @@ def test_novel_classes_of_a_head_that_may_be_undecided(undecided):
     ids = [cluster["id"] for cluster in page.record["map"]["clusters"]]
     assert ids == [4, 2, 0], "the known class comes last, although it is not the smallest"
     assert text(page.root.find(".//h1")) == "Found 5 novel classes in 40 unlabeled images."
-    assert "their number was set in advance" in page.text
+    assert "the number of novel classes was set in advance" in page.text
     doubt = "highest probability is 0.210 on average: the clusters that assignments.csv lists"
     assert (doubt in page.text) == undecided
     assert "Novel head 5 given GridShift" in page.text
