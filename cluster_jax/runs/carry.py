@@ -88,7 +88,27 @@ def carried(
         InputError: a correction is invalid in its own state, speaks of a cluster that has other
             rows now, or contradicts a correction that was made since.
     """
-    decisions, now = parsed(shown, said), rows_now(shown, run)
+    merge = _merge_of(shown, run, said, later)
+    is_new, columns, made_before = _rows(merge)
+    merge = merge._replace(theirs=dataclasses.replace(run, columns=columns))
+    targets, made = _targets_now(shown, merge.theirs, merge.mine, merge.said.new, merge.now)
+    _check_same_clusters(merge, is_new, targets)
+    _check_no_contradiction(merge, is_new, targets)
+    columns["kept"] = _picks(merge)
+    named = _names(merge, made_before, made)
+    whole, shaped = _sets(merge)
+    run = dataclasses.replace(run, columns=columns, named=named, whole=whole, shaped=shaped)
+    return applied(run, _of_now(merge, is_new, targets))
+
+
+def _merge_of(
+    shown: Run,
+    run: Run,
+    said: Mapping[str, Any],
+    later: Collection[tuple[Run, Mapping[str, Any]]],
+) -> _Merge:
+    """Returns what is merged into what; for the arguments see `carried`."""
+    decisions = parsed(shown, said)
     files = run.pages.get(shown.state, {}).get("files", {})
     known = {browser: parsed(shown, file) for browser, file in files.items()}
     fresh = _without(decisions, parsed(shown, files.get(said.get("browser", ""), {})))
@@ -99,31 +119,39 @@ def carried(
     others += [(state, parsed(state, file)) for state, file in later]
     said_now = (pair for file in (decisions, *known.values()) for pair in file.merges)
     merges = held.intersection(said_now).union(fresh.merges)
-    base, mine = _merged(applied(shown, earlier), held), _merged(applied(shown, decisions), merges)
-    decisions = decisions._replace(merges=tuple(sorted(merges)))
-    merge = _Merge(shown, earlier, decisions, fresh, base, mine, run, now, others)
-
-    is_new, columns, made_before = _rows(merge)
-    merge = merge._replace(theirs=dataclasses.replace(run, columns=columns))
-    targets, made = _targets_now(shown, merge.theirs, mine, decisions.new, now)
-    _check_same_clusters(merge, is_new, targets)
-    _check_no_contradiction(merge, is_new, targets)
-    columns["kept"] = _picks(merge)
-    named = _names(merge, made_before, made)
-    whole, shaped = _sets(merge)
-    run = dataclasses.replace(run, columns=columns, named=named, whole=whole, shaped=shaped)
-
-    # A row that is wrong moves to no cluster.
-    rows = np.flatnonzero(is_new & (now >= 0)).tolist()
-    moved: dict[int, Target] = {int(now[row]): int(targets[row]) for row in rows}
-    moved |= {int(now[row]): decisions.labels[row] for row in rows if targets[row] == _NOT_MADE}
-    of_now = parsed(run, {})._replace(
-        new={key: name for key, name in decisions.new.items() if key in moved.values()},
-        labels=moved,
-        merges=decisions.merges,
-        keep=tuple(int(now[row]) for row in fresh.keep if now[row] >= 0),
+    return _Merge(
+        shown=shown,
+        earlier=earlier,
+        said=decisions._replace(merges=tuple(sorted(merges))),
+        fresh=fresh,
+        base=_merged(applied(shown, earlier), held),
+        mine=_merged(applied(shown, decisions), merges),
+        theirs=run,
+        now=rows_now(shown, run),
+        others=others,
     )
-    return applied(run, of_now)
+
+
+def _of_now(merge: _Merge, is_new: NDArray, targets: NDArray) -> Decisions:
+    """Returns what the file says of rows and of clusters, of the present state.
+
+    Args:
+        merge: what is merged.
+        is_new: bool `[n]`, the rows of the page that the file moves.
+        targets: int64 `[n]`, where the file wants each row of the page, see `_targets_now`.
+    """
+    now, said = merge.now, merge.said
+    moved = dict[int, Target]()
+    for row in np.flatnonzero(is_new & (now >= 0)).tolist():
+        # A row that is wrong moves to no cluster.
+        is_made = targets[row] != _NOT_MADE
+        moved[int(now[row])] = int(targets[row]) if is_made else said.labels[row]
+    return parsed(merge.theirs, {})._replace(
+        new={key: name for key, name in said.new.items() if key in moved.values()},
+        labels=moved,
+        merges=said.merges,
+        keep=tuple(int(now[row]) for row in merge.fresh.keep if now[row] >= 0),
+    )
 
 
 def _held(run: Run, merges: Collection[tuple[int, int]]) -> set[tuple[int, int]]:
