@@ -140,12 +140,6 @@ def from_arrays(stored: Mapping[str, NDArray]) -> Clustering:
     return Clustering(**{**values, "metrics": json.loads(stored["metrics"].item())})
 
 
-def distances_to_means(x: NDArray, labels: NDArray) -> NDArray:
-    """Returns the distances of rows `[n, d]` to the means of their clusters, float32 `[n]`."""
-    means = arrays.cluster_means(x, labels)
-    return arrays.distances_to_centers(x, means, labels).astype(np.float32)
-
-
 def run_gridshift(points: NDArray, **grid_options: Any) -> Clustering:
     """Returns the clusters of points by GridShift.
 

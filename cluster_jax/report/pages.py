@@ -6,7 +6,6 @@ import gzip
 from typing import Any
 
 import jinja2
-import markupsafe
 
 from cluster_jax.core.names import counted, files_and_folders
 from cluster_jax.report import summary, thumbnails
@@ -25,9 +24,9 @@ def fill(name: str, **values: Any) -> str:
     return _environment().get_template(name).render(values)
 
 
-def escaped(text: str) -> str:
+def as_html(text: str) -> str:
     """Returns text as pages have it, in which HTML's own characters are escaped."""
-    return str(markupsafe.escape(text))
+    return _environment().from_string("{{ text }}").render(text=text)
 
 
 @functools.cache

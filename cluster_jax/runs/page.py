@@ -110,7 +110,7 @@ def is_published(run: Run, *, with_report: bool) -> bool:
         written = results["number"], results["state"], results["config"]
         if written != (run.number, run.state, io.plain(run.config)):
             return False
-        command = pages.escaped(correction_command(run.workdir)).encode("utf-8", "backslashreplace")
+        command = pages.as_html(correction_command(run.workdir)).encode("utf-8", "backslashreplace")
         return not with_report or command in (run.workdir / workdirs.REPORT).read_bytes()
     except (OSError, KeyError, TypeError, io.DamagedFile):
         return False
