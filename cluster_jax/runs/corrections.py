@@ -20,11 +20,10 @@ receive rows: its number keeps its meaning.
 """
 
 import collections
-import dataclasses
 import json
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from etils import epath
@@ -33,48 +32,19 @@ from numpy.typing import NDArray
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError, short
-from cluster_jax.report import duplicates
-from cluster_jax.runs.run import Run
+from cluster_jax.runs.decisions import receivers
+from cluster_jax.runs.run import Decisions, Run
 
 MAX_NAME = 100  # characters of a name
 _JOINERS = "\u200c\u200d"  # of many scripts and signs; other formats turn the direction of a text
 OBJECTS = ("names", "new", "labels")
 LISTS = ("merges", "wrong", "right", "keep", "whole")
-Target = int | str  # to which a row moves: a cluster, or the key of a new one
-
-
-class Decisions(NamedTuple):
-    """What a file says of a state, by the rows and clusters of that state.
-
-    The names are the keys of the file, see the module.
-
-    Attributes:
-        names: cluster -> its name.
-        new: key of a new cluster -> its name, or None. The first one gets the number `next_label`
-            of the state, and so on.
-        labels: row -> where it moves.
-        merges: cluster, and the one that receives its rows.
-        wrong: rows that belong to no cluster.
-        right: rows that are right where they are.
-        keep: rows that are kept of their copies.
-        whole: clusters of one kind.
-    """
-
-    names: Mapping[int, str]
-    new: Mapping[str, str | None]
-    labels: Mapping[int, Target]
-    merges: tuple[tuple[int, int], ...]
-    wrong: tuple[int, ...]
-    right: tuple[int, ...]
-    keep: tuple[int, ...]
-    whole: tuple[int, ...]
 
 
 def read(file: epath.PathLike) -> dict[str, Any]:
     """Returns the content of a file of corrections, of which the keys and their types are checked.
 
-    Whether the entries suit a run is checked by `parsed`, and by `applied` whether they suit each
-    other.
+    Whether the entries suit a run and each other is checked by `parsed`.
 
     Raises:
         InputError: it is not a file that a page has saved.
@@ -106,98 +76,55 @@ def read(file: epath.PathLike) -> dict[str, Any]:
     return said
 
 
-def corrected(run: Run, said: Mapping[str, Any]) -> Run:
-    """Returns a run with the corrections of its own page, see `parsed` and `applied`."""
-    return applied(run, parsed(run, said))
-
-
-def parsed(run: Run, said: Mapping[str, Any]) -> Decisions:
-    """Returns what a file says of a state, after checking each entry by itself.
+def parsed(run: Run, said: Mapping[str, Any], page: str | None = None) -> Decisions:
+    """Returns what a file says of a state, after checking it.
 
     Args:
         run: the state that the file is about.
         said: the content of the file, see the module; "state" is not compared with the run.
+        page: `Run.state` of the page that has saved the file; None for a command.
 
     Raises:
-        InputError: an entry is invalid, for example has no such row or cluster.
+        InputError: an entry is invalid, for example has no such row or cluster; entries contradict
+            each other; a new cluster gets no row; or a row that is right is in no cluster.
     """
-    clusters, rows = range(run.next_label), run.rows
+    clusters = range(run.next_label)
     names, new, labels = (said.get(key, {}) for key in OBJECTS)
+    merges, wrong, right, keep, whole = (said.get(key, []) for key in LISTS)
     if numbers := [key for key in new if key.isdecimal()]:
         raise InputError(f"the key of a new cluster must be no number; got {short(numbers[0])!r}")
+    made = {key: run.next_label + i for i, key in enumerate(new)}
 
-    def target(value: Any) -> Target:
-        is_new = isinstance(value, str) and value in new
-        return value if is_new else _cluster("labels", value, clusters)
+    def target(value: Any) -> int:
+        is_new = isinstance(value, str) and value in made
+        return made[value] if is_new else _cluster("labels", value, clusters)
 
-    merges, wrong, right, keep, whole = (said.get(key, []) for key in LISTS)
-    return Decisions(
-        names={_cluster("names", key, clusters): checked_name(v) for key, v in names.items()},
-        new={key: None if v is None else checked_name(v) for key, v in new.items()},
-        labels={_row("labels", key, rows): target(to) for key, to in labels.items()},
-        merges=tuple(_merge(pair, clusters) for pair in merges),
-        wrong=tuple(_row("wrong", row, rows) for row in wrong),
-        right=tuple(_row("right", row, rows) for row in right),
-        keep=tuple(_row("keep", row, rows) for row in keep),
-        whole=tuple(_cluster("whole", each, clusters) for each in whole),
+    named = {_cluster("names", key, clusters): checked_name(v) for key, v in names.items()}
+    named |= {made[key]: checked_name(v) for key, v in new.items() if v is not None}
+    moved = {_row("labels", key, run.rows): target(to) for key, to in labels.items()}
+    of_none, confirmed, kept = (
+        [_row(key, row, run.rows) for row in rows]
+        for key, rows in (("wrong", wrong), ("right", right), ("keep", keep))
     )
-
-
-def applied(run: Run, said: Decisions) -> Run:
-    """Returns the corrected run, whose probabilities, distances, tree and results stay as before.
-
-    The corrections change labels, names, held clusters, those of one kind, which rows a person has
-    decided, and which copies are kept; `keep` is ignored if the run has no duplicates.
-    `measured.described` and `measured.measured` bring the rest up to date.
-
-    Args:
-        run: the run in the state that the decisions are about.
-        said: the decisions.
-
-    Raises:
-        InputError: they contradict each other, a new cluster gets no row, or a row that is right is
-            in no cluster.
-    """
-    number = {key: run.next_label + i for i, key in enumerate(said.new)}
-    receiver = receivers(said.merges)
-    moved = dict[int, int]()
-    for row, target in said.labels.items():
-        label = number[target] if isinstance(target, str) else target
-        moved[row] = receiver.get(label, label)
-    decided = [*moved, *said.wrong, *said.right]
-    _check_rows(run, decided, said.right)
-    if empty := [key for key in said.new if number[key] not in moved.values()]:
+    pairs = tuple(_merge(pair, clusters) for pair in merges)
+    one_kind = tuple(_cluster("whole", each, clusters) for each in whole)
+    receivers(pairs)
+    _check_rows(run, [*moved, *of_none, *confirmed], confirmed)
+    if empty := [key for key in new if made[key] not in moved.values()]:
         raise InputError(f"a new cluster must have an image; got none in {short(empty[0])!r}")
-
-    # What a person has divided stays divided: no update puts the parts together again.
-    divided = {int(run.labels[row]) for row, to in moved.items() if to >= run.next_label}
-    names = {**said.names, **{number[key]: v for key, v in said.new.items() if v is not None}}
-    named = {**run.named, **names}
-    columns = run.columns.copy()
-    departed = run.departed.copy()
-    labels = run.labels.copy()
-    for label, into in receiver.items():
-        labels[labels == label] = into
-        departed["label"][departed["label"] == label] = into
-        if into not in named and label in named:
-            named[into] = named[label]
-    labels[list(moved)] = list(moved.values())
-    labels[list(said.wrong)] = NO_CLUSTER
-    columns["label"] = labels
-    columns["decided"][decided] = True
-    groups = duplicates.groups_of(run.copies, len(columns))
-    for row in (row for row in said.keep if groups[row] >= 0):
-        columns["kept"][groups == groups[row]] = False  # Of copies one is kept.
-        columns["kept"][row] = True
-    shaped = run.shaped.union(receiver.values(), number.values(), divided - {NO_CLUSTER})
-    return dataclasses.replace(
-        run,
-        columns=columns,
-        departed=departed,
-        named=named,
-        shaped=shaped,
-        whole=run.whole.union(said.whole),
-        next_label=run.next_label + len(said.new),
+    moved |= dict.fromkeys(of_none, NO_CLUSTER) | {row: int(run.labels[row]) for row in confirmed}
+    ids = run.columns["id"]
+    return Decisions(
+        page=page,
+        number=run.number,
+        browser=said.get("browser", ""),
+        saved=said.get("saved", 0),
+        names=named,
+        new=made,
+        labels={int(ids[row]): label for row, label in moved.items()},
+        merges=pairs,
+        keep=tuple(ids[kept].tolist()),
+        whole=one_kind,
     )
 
 
@@ -256,30 +183,6 @@ def _merge(pair: Any, clusters: Collection[int]) -> tuple[int, int]:
         raise InputError(f"each of merges must be two clusters; got {short(repr(pair))}")
     label, into = (_cluster("merges", each, clusters) for each in pair)
     return label, into
-
-
-def receivers(merges: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """Returns the cluster that receives each merged cluster, at the end of a chain of merges.
-
-    Args:
-        merges: see `Decisions`.
-
-    Raises:
-        InputError: a cluster is merged into several or into itself.
-    """
-    into = dict[int, int]()
-    for label, target in merges:
-        if into.get(label, target) != target:
-            raise InputError(f"a cluster must be merged into one; got {label} twice")
-        into[label] = target
-    result = dict[int, int]()
-    for label, target in into.items():
-        for _ in into:
-            target = into.get(target, target)
-        if target in into:
-            raise InputError(f"a cluster must be merged into another one; got {label} into itself")
-        result[label] = target
-    return result
 
 
 def _check_rows(run: Run, said: Iterable[int], right: Iterable[int]) -> None:

@@ -25,7 +25,7 @@ from cluster_jax.data.datasets import Dataset
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import CLUSTERINGS
-from cluster_jax.runs import measured
+from cluster_jax.runs import decisions, measured
 from cluster_jax.runs.run import COLUMNS, Run
 
 # How the clusters of a state get their numbers. "kept": rows keep their clusters, see
@@ -112,13 +112,13 @@ def next_state(before: Run, now: Now, x: Rows, numbers: Numbers, clustering: Clu
     columns = after.columns.copy()
     columns["label"] = state.ids
     columns["apart"] = state.apart
-    columns["decided"] &= columns["label"] == after.labels  # A decision ends with its cluster.
-    shaped, whole = after.shaped, after.whole
+    is_decided = columns["decided"] & (columns["label"] == after.labels)
+    columns["decided"] = is_decided  # A decision ends with its cluster.
     if numbers != "other" or not len(now.old):
         columns["earlier"] = columns["label"]
-    else:  # What a person has said of a cluster ends with it, but its name stays with its number.
-        shaped, whole = (said.intersection(state.ids.tolist()) for said in (shaped, whole))
-    columns["found"] = np.where(columns["decided"], columns["found"], columns["label"])
+    is_new = (columns["label"] != after.labels) | (numbers != "kept")
+    columns["found"] = np.where(is_new & ~is_decided, columns["label"], columns["found"])
+    after = decisions.without_ended(dataclasses.replace(after, columns=columns))
     born = {event.id for event in state.events if event.kind == stable_ids.EMERGED}
     had = before.labels
     is_there = now.old < len(had)
@@ -128,12 +128,9 @@ def next_state(before: Run, now: Now, x: Rows, numbers: Numbers, clustering: Clu
     points = described if is_in_blocks and clustering.tree is None else clustering.points
     after = dataclasses.replace(
         after,
-        columns=columns,
-        shaped=shaped,
-        whole=whole,
         next_label=state.next_id,
         updates=state.updates,
-        events=_events(before, stayed, columns["label"], born),
+        events=_events(before, stayed, after.labels, born),
         fit={**clustering.metrics, "is_shown": _are_same(found, state.ids)},
         tree=None if clustering.tree is None else clustering.tree.linkage,
         points=points.astype(np.float32) if points.size else None,

@@ -14,7 +14,7 @@ from cluster_jax.data.datasets import Dataset
 from cluster_jax.discovery import scores as discovery
 from cluster_jax.discovery import splits
 from cluster_jax.discovery.scores import Discovery, NetworkOutputs
-from cluster_jax.runs import finish, measured
+from cluster_jax.runs import decisions, finish, measured
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.embedding_files import Embeddings
 from cluster_jax.runs.finish import Made
@@ -106,29 +106,28 @@ def next_of_images(
     first = Now(unlabeled, np.arange(0))
     scored = finish.next_of_images(empty, first, "other", made, started)
     columns = after.columns.copy()
-    stays = columns["decided"]
-    if len(before.columns):
-        stays = stays | (columns["found"] == found.classes)
     columns["found"] = found.classes
-    columns["label"] = np.where(stays, columns["label"], found.classes)
-    columns["decided"] |= dataset.partial_labels >= 0
     kmeans_labels = np.full(len(columns), NO_CLUSTER, np.int32)
     kmeans_labels[rows] = np.asarray(scored.kmeans_labels)
     metrics = {**scored.results["metrics"], "discovery": found.metrics}
     voters = Voters(after.features, "cosine", found.novelty_threshold)
     run = dataclasses.replace(
         finish.with_duplicates(before, after, now.pictures),
-        results={**scored.results, "metrics": metrics},
         columns=columns,
         # Not of these images: all of a known class may be unreadable.
         known_classes=tuple(after.images["known"]["names"]),
+    )
+    run = decisions.folded(run, after.said)
+    run = dataclasses.replace(
+        run,
+        results={**scored.results, "metrics": metrics},
         source=scored.source,
         fit=scored.fit,
-        placer=ByVotes(columns["label"], discovery.VOTERS, voters),
+        placer=ByVotes(run.labels, discovery.VOTERS, voters),
         kmeans_labels=kmeans_labels,
         tree=None,
         points=None,
-        next_label=max(after.next_label, int(columns["label"].max()) + 1),
+        next_label=max(after.next_label, int(found.classes.max()) + 1),
         updates=after.updates + 1,
         events=(),
     )

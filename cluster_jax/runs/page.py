@@ -272,9 +272,7 @@ def report_data(run: Run) -> ReportData:
         settled=run.held,
         whole=run.whole,
         state=run.state,
-        applied=tuple(
-            f"{state} {browser}" for state, page in run.pages.items() for browser in page["files"]
-        ),
+        applied=tuple(f"{said.page} {said.browser}" for said in run.said if said.page is not None),
         is_decided=run.columns["decided"][rows],
         facts=None if run.facts is None or not run.is_of_images else run.facts[rows],
         command=correction_command(run.workdir),

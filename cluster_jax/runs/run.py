@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
@@ -58,8 +58,52 @@ _TITLES = {
 # Attributes of a run that its state does not store, or stores in a form of their own. Of the others
 # arrays are stored as they are, and all else as JSON.
 _APART = ("workdir", "number", "store", "names", "placer", "copies")
+
+
+class Decisions(NamedTuple):
+    """What a file of corrections, or a command, says of rows and clusters.
+
+    Rows are those of the column "id", and clusters have their numbers, so that it is true of all
+    later states as well.
+
+    Attributes:
+        page: `Run.state` of the page that has saved the file; None: the names are of a command.
+        number: number of the state of that page, or of the one that the command has named.
+        browser: the browser that has saved the file; "" for none.
+        saved: how many files that browser had saved by then.
+        names: cluster -> its name.
+        new: key of a new cluster -> its number.
+        labels: row -> the cluster in which it is, -1 for none.
+        merges: cluster, and the one that receives its rows.
+        keep: rows that are kept of their copies.
+        whole: clusters of one kind.
+    """
+
+    page: str | None
+    number: int
+    browser: str
+    saved: int
+    names: Mapping[int, str]
+    new: Mapping[str, int]
+    labels: Mapping[int, int]
+    merges: tuple[tuple[int, int], ...]
+    keep: tuple[int, ...]
+    whole: tuple[int, ...]
+
+
+def _decisions(said: Mapping[str, Any]) -> Decisions:
+    """Returns decisions of their JSON values, whose keys are all texts."""
+    of_numbers = {name: {int(key): x for key, x in said[name].items()} for name in _BY_NUMBER}
+    merges = tuple((label, into) for label, into in said["merges"])
+    lists = {name: tuple(said[name]) for name in ("keep", "whole")}
+    return Decisions(**{**said, **of_numbers, **lists, "merges": merges})
+
+
+_BY_NUMBER = ("names", "labels")  # of the attributes of `Decisions`, those with numbers as keys
+PAGES = 8  # the most pages of which the states are kept, because they may be saved again
 # Attributes that JSON does not know: of what it has they are made.
 _FROM_JSON: Mapping[str, Callable[[Any], Any]] = {
+    "said": lambda said: tuple(map(_decisions, said)),
     **dict.fromkeys(("named", "suggested", "files"), lambda of: {int(key): of[key] for key in of}),
     **dict.fromkeys(("shaped", "whole"), frozenset),
     **dict.fromkeys(("away", "departed_names", "label_names", "known_classes"), tuple),
@@ -142,8 +186,9 @@ class Run:
         shaped: clusters into which a person has merged others, or that a person has made or
             divided.
         whole: clusters that a person has called one kind.
-        pages: `state` of a state -> its "number" and the "files" of its page, by browser, that have
-            been applied, the last one first. These states are kept: their pages may be saved again.
+        said: what people have decided, in the order in which it was applied. With what was found
+            it makes the clusters of the rows, the columns "decided" and "kept", `named`, `shaped`
+            and `whole`, see `decisions.folded`.
         updates: number of updates of the run; -1: it has no clusters yet.
         events: events of the last update.
         changes: numbers of rows of the last update by the "change" in `changes.csv`.
@@ -190,7 +235,7 @@ class Run:
     suggested: Mapping[int, Sequence[str]] = dataclasses.field(default_factory=dict)
     shaped: frozenset[int] = frozenset()
     whole: frozenset[int] = frozenset()
-    pages: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    said: tuple[Decisions, ...] = ()
     updates: int = -1
     events: tuple[Event, ...] = ()
     changes: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -457,17 +502,19 @@ class Run:
         return rebuilt
 
     def write(self) -> None:
-        """Writes the state as `run-NUMBER.npz`, then removes all but the last `KEPT` and `pages`.
+        """Writes the state as `run-NUMBER.npz`, then removes all but the last `KEPT`.
 
         A state of the same number is replaced. What an interrupted evaluation has kept is removed,
         and so are files of the store that undone or killed updates have left. It is the newest
-        state, and the rows of its store must be written before.
+        state, and the rows of its store must be written before. The states of the last `PAGES`
+        pages of which files were applied stay, too.
         """
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         values = {name: value for name, value in values.items() if name not in _APART}
         stored = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
         about = {name: value for name, value in values.items() if name not in stored}
         about |= {"shaped": sorted(self.shaped), "whole": sorted(self.whole)}
+        about["said"] = [said._asdict() for said in self.said]
         if self.images:  # Paths of the config are tried relative to the place of now, too.
             about["images"] = {**self.images, "workdir": os.path.abspath(self.workdir)}
         about["format"] = workdirs.FORMAT
@@ -487,10 +534,15 @@ class Run:
         io.write_arrays(self.workdir / f"run-{self.number}.npz", stored, compressed=False)
         Stages(self.workdir / workdirs.STAGES, "").remove()
         for number in workdirs.states(self.workdir)[:-KEPT]:
-            if number not in {page["number"] for page in self.pages.values()}:
+            if number not in self._numbers_of_pages():
                 (self.workdir / f"run-{number}.npz").unlink()
         if not self.is_trained:  # A state has all files that the states before it have.
             store.remove_others(self.workdir, self.files)
+
+    def _numbers_of_pages(self) -> list[int]:
+        """Lists the states of the pages of which files were applied last."""
+        pages = [said.number for said in reversed(self.said) if said.page is not None]
+        return list(dict.fromkeys(pages))[:PAGES]
 
 
 def reordered(run: Run, order: NDArray) -> Run:

@@ -109,7 +109,7 @@ def correct(
         if names:
             there = set(np.unique(run.labels).tolist())
             with checks.named({"names must name clusters": f"--name must name {run.words[1]}s"}):
-                run = corrections.corrected(run, {"names": names})
+                run = carry.corrected(run, {"names": names})
             if empty := [key for key in names if int(key) not in there]:
                 must = f"--name must name a {run.words[1]} that has {run.words[0]}s"
                 raise InputError(f"{must}; got {empty[0]}, which has none now")
@@ -143,7 +143,7 @@ def _after_corrections(before: Run, run: Run, has_browser: bool) -> Run:
             run = measured.measured(run)
         return dataclasses.replace(run, number=before.number + 1, made_by="corrections")
     # What two people have said holds as long as one of them says it.
-    return dataclasses.replace(before, pages=run.pages) if has_browser else before
+    return dataclasses.replace(before, said=run.said) if has_browser else before
 
 
 def _apply(run: Run, said: dict[str, Any]) -> Run:
@@ -159,20 +159,8 @@ def _apply(run: Run, said: dict[str, Any]) -> Run:
     for number in reversed(workdirs.states(run.workdir)):
         shown = records.read(run.workdir, number, run)
         if shown.state == said["state"]:
-            run = carry.carried(shown, run, said, _of_later_pages(run, shown))
-            return carry.with_applied(run, shown, said)
+            return carry.carried(shown, run, said)
     raise InputError(
         f"the corrections must be of one of the last states of {run.workdir}; got those of another "
         f"run, or of a state that is gone ({short(said['state'])}): open its page anew"
     )
-
-
-def _of_later_pages(run: Run, shown: Run) -> list[tuple[Run, Mapping[str, Any]]]:
-    """Lists the applied files of pages after that of a state, each after the state of its page."""
-    numbers = workdirs.states(run.workdir)
-    result = []
-    for of_page in run.pages.values():
-        if of_page["number"] > shown.number and of_page["number"] in numbers:
-            state = records.read(run.workdir, of_page["number"], run)
-            result += [(state, file) for file in of_page["files"].values()]
-    return result

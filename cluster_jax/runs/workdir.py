@@ -26,7 +26,7 @@ ASSIGNMENTS = "assignments.csv"
 REPORT = "report.html"
 DUPLICATES, CHANGES = "duplicates.csv", "changes.csv"
 STATE = re.compile(r"run-([0-9]+)\.npz")  # a state of a finished run, see `run.Run`
-FORMAT = 14  # of the files of a state; any change of their fields changes it
+FORMAT = 15  # of the files of a state; any change of their fields changes it
 _OF_OLDER_VERSIONS = ("clusters.npz", "clusterer.npz")
 WEIGHTS = "weights_sha256"  # in images.json: of a pretrained network that is not trained
 # Embeddings of the training images, of held-out test images, and of the training images by the

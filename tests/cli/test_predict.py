@@ -18,7 +18,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets
 from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.runs import begin as pipeline
-from cluster_jax.runs import corrections, place
+from cluster_jax.runs import carry, place
 from cluster_jax.runs import run as records
 from cluster_jax.runs.run import Run
 from tests import toy
@@ -294,7 +294,7 @@ def test_placed_rows_have_probabilities(tmp_path):
     assert (placed.second_probabilities[has_other] == others).all()
     # The runner-up of a cluster that has become a part of another is that one.
     first, second = placed.labels[has_other][0], placed.second_labels[has_other][0]
-    merged = corrections.corrected(run, {"merges": [[int(first), int(second)]]})
+    merged = carry.corrected(run, {"merges": [[int(first), int(second)]]})
     again = place.place(merged, rows[has_other][:1])
     assert again.labels[0] == second
     assert again.probabilities[0] >= shares[has_other][0, [first, second]].sum() - 1e-6
@@ -302,7 +302,7 @@ def test_placed_rows_have_probabilities(tmp_path):
     # A copy of an image that a person has moved, or marked wrong, goes with it, and no other does.
     moved = [int(run.labels.max()) - int(run.labels[i]) for i in (0, 1)]
     said = {"labels": {"0": moved[0], "1": moved[1]}, "wrong": [2]}
-    corrected = corrections.corrected(run, said)
+    corrected = carry.corrected(run, said)
     near = run.features + rng.normal(size=run.features.shape).astype(np.float32) / 1_000
     followed = place.place(corrected, 3 * near)
     assert followed.labels[:3].tolist() == [*moved, -1]

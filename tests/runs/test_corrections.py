@@ -51,7 +51,7 @@ def test_each_kind_of_decision(first):
         "wrong": [4],
         "right": [5],
     }
-    now = corrections.corrected(run, said)
+    now = carry.corrected(run, said)
     assert now.labels[:6].tolist() == [3, 1, 1, 4, -1, 0]
     assert now.labels[50:].tolist() == [1] * 10
     assert np.flatnonzero(now.columns["decided"]).tolist() == [0, 1, 2, 3, 4, 5]
@@ -77,8 +77,8 @@ def test_each_kind_of_decision(first):
     ],
 )
 def test_a_merge_keeps_the_name_of_the_receiving_cluster(first, named, said, names):
-    run = dataclasses.replace(records.read(first), named=named)
-    now = corrections.corrected(run, said)
+    run = carry.corrected(records.read(first), {"names": {str(i): n for i, n in named.items()}})
+    now = carry.corrected(run, said)
     assert now.cluster_names == {str(cluster): name for cluster, name in names.items()}
     gone = {pair[0] for pair in said.get("merges", ())}
     assert not gone & {*now.labels.tolist()}
@@ -114,7 +114,7 @@ def test_a_merge_keeps_the_name_of_the_receiving_cluster(first, named, said, nam
 )
 def test_decisions_that_cannot_be_met(first, said, message):
     with pytest.raises(InputError, match=message) as error:
-        corrections.corrected(records.read(first), said)
+        carry.corrected(records.read(first), said)
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 200
 
@@ -122,8 +122,8 @@ def test_decisions_that_cannot_be_met(first, said, message):
 def test_what_a_later_file_of_the_page_leaves_out_is_taken_back(first):
     run = records.read(first)
     said = {"names": {"0": "cats"}, "right": [3, 4], "new": {"a": "bars"}, "labels": {"5": "a"}}
-    now = corrections.corrected(run, {"right": [3], "names": {"1": "dogs"}})
-    then = corrections.corrected(run, said)
+    now = carry.corrected(run, {"right": [3], "names": {"1": "dogs"}})
+    then = carry.corrected(run, said)
     assert corrections.summary(then, now) == "1 merged or emptied, 1 named, 4 taken back"
 
 
@@ -133,7 +133,7 @@ def test_of_a_set_of_copies_one_is_kept(first):
         np.arange(3), groups, ~is_first, np.ones(3), None, np.zeros(3, FACTS), is_first
     )
     run = dataclasses.replace(records.read(first), copies=copies)
-    now = corrections.corrected(run, {"keep": [2, 1]})
+    now = carry.corrected(run, {"keep": [2, 1]})
     assert now.duplicates.keep.tolist() == [False, True, False]
     assert corrections.summary(run, now) == "1 kept of its copies"
     assert np.flatnonzero(now.columns["kept"]).tolist() == [1]
@@ -150,7 +150,7 @@ def test_a_copy_that_is_kept_by_an_earlier_file_of_the_page_is_taken_back(first)
 
     def applied(run, browser, *rows):
         said = {"state": shown.state, "browser": browser, "keep": [*rows]}
-        return carry.with_applied(carry.carried(shown, run, said), shown, said)
+        return carry.carried(shown, run, said)
 
     def kept(run):
         return np.flatnonzero(run.duplicates.keep).tolist()
@@ -170,9 +170,9 @@ def test_a_copy_that_is_kept_by_an_earlier_file_of_the_page_is_taken_back(first)
 
 
 def test_what_is_in_no_cluster_cannot_be_right(first):
-    run = corrections.corrected(records.read(first), {"wrong": [3]})
+    run = carry.corrected(records.read(first), {"wrong": [3]})
     with pytest.raises(InputError, match="that is right must be in a cluster; got 3, in none"):
-        corrections.corrected(run, {"right": [3]})
+        carry.corrected(run, {"right": [3]})
 
 
 @every_row(

@@ -22,7 +22,7 @@ from cluster_jax.methods.moco import MoCoState
 from cluster_jax.metrics import partition
 from cluster_jax.report import summary
 from cluster_jax.runs import begin as pipeline
-from cluster_jax.runs import corrections, finish, measured, trainings
+from cluster_jax.runs import carry, finish, measured, trainings
 from cluster_jax.runs import run as records
 from cluster_jax.runs.run import Run
 from cluster_jax.training import build, checkpoint, loop, progress, stages
@@ -149,8 +149,8 @@ def test_an_unlabeled_image_in_a_known_class_is_wrong(whole):
     row = np.flatnonzero(~run.has_class)[0]
     before = whole[1]["metrics"]["discovery"]["novel"]
     for known in range(2):
-        said = corrections.parsed(run, {"labels": {str(row): known}})
-        now = measured.measured(corrections.applied(run, said)).results["metrics"]["discovery"]
+        now = carry.corrected(run, {"labels": {str(row): known}})
+        now = measured.measured(now).results["metrics"]["discovery"]
         is_unlabeled = ~run.has_class
         novel = np.delete(run.labels[is_unlabeled], 0)
         truth = np.delete(run.truth[is_unlabeled], 0)
@@ -159,8 +159,8 @@ def test_an_unlabeled_image_in_a_known_class_is_wrong(whole):
         assert now["novel"]["n_clusters"] == before["n_clusters"]
         assert set(now["novel"]["matching"]) <= {"0", "1"}
     merges = [[novel, 1] for novel in np.unique(run.labels[~run.has_class]).tolist()]
-    said = corrections.parsed(run, {"merges": merges})
-    now = measured.measured(corrections.applied(run, said)).results["metrics"]["discovery"]
+    now = measured.measured(carry.corrected(run, {"merges": merges}))
+    now = now.results["metrics"]["discovery"]
     assert now["novel"]["n_clusters"] == 0
     assert now["all_acc"] == pytest.approx(run.has_class.mean() * now["labeled_acc"])
 

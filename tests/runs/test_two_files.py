@@ -22,11 +22,15 @@ def shown(first):
     """The state of the page: 16 rows in four clusters, and a row of each of them that has left."""
     run = records.read(first)
     columns, departed = run.columns[:N].copy(), run.columns[N : N + CLUSTERS].copy()
-    columns["label"], departed["label"] = LABELS, range(CLUSTERS)
-    columns["decided"] = LABELS < 0
-    return dataclasses.replace(
-        run, columns=columns, departed=departed, facts=None, named={3: "birds"}, next_label=CLUSTERS
+    columns["found"], departed["found"] = np.maximum(LABELS, 0), range(CLUSTERS)
+    columns["label"], departed["label"] = columns["found"], departed["found"]
+    run = dataclasses.replace(
+        run, columns=columns, departed=departed, facts=None, next_label=CLUSTERS
     )
+    said = {"names": {"3": "birds"}, "wrong": np.flatnonzero(LABELS < 0).tolist()}
+    run = dataclasses.replace(carry.corrected(run, said), number=2)
+    assert run.labels.tolist() == LABELS.tolist()
+    return run
 
 
 def drawn(rng, shown, browser):
@@ -48,14 +52,14 @@ def drawn(rng, shown, browser):
                 said[kind] += {"merges": [[cluster, other]], "whole": [cluster]}.get(kind, rows[:1])
         said = {key: said[key] for key in said if said[key] and rng.random() < 0.7}
         try:
-            corrections.corrected(shown, said)
+            carry.corrected(shown, said)
         except InputError:
             continue
         return {"browser": browser, **said}
 
 
 def applied(run, shown, said):
-    return carry.with_applied(carry.carried(shown, run, said), shown, said)
+    return carry.carried(shown, run, said)
 
 
 def told(run):
@@ -159,8 +163,8 @@ def test_rows_of_two_files(shown, one, other, is_refused):
 def test_a_merge_that_no_longer_holds_moves_no_row(shown):
     """And the number of a new cluster of the page holds no cluster that an update has made."""
     run = applied(shown, shown, {"browser": "anna", "merges": [[3, 1]]})
-    later = corrections.corrected(run, {"labels": {"3": 3}})
-    later.columns["label"][0] = CLUSTERS
+    later = carry.corrected(run, {"labels": {"3": 3}})
+    later.columns["label"][0] = later.columns["found"][0] = CLUSTERS
     later = dataclasses.replace(later, next_label=CLUSTERS + 1)
     said = {"merges": [[2, 1]], "new": {"a": None}, "labels": {"6": "a"}}
     now = applied(later, shown, {"browser": "ben", **said})
