@@ -6,12 +6,11 @@ now, or somebody has decided otherwise since: then the file is refused.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from etils import epath
-from numpy.typing import NDArray
 
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.core.checks import InputError, short
@@ -56,8 +55,8 @@ def check_is_last(run: Run, said: Mapping[str, Any], file: epath.PathLike) -> No
         said: the corrections of the file.
         file: the file, for the message.
     """
-    last = _of_browser(run, said["state"], said.get("browser", ""))
-    if last is not None and said.get("saved", 0) < last.saved:
+    who = said["state"], said.get("browser")
+    if any(who == (e.page, e.browser) and said.get("saved", 0) < e.saved for e in run.said):
         raise InputError(
             f"{file} must be the last file that its browser has saved of the page; got an earlier "
             "one, which would take back what the last one says, and that is applied: to go back, "
@@ -65,73 +64,61 @@ def check_is_last(run: Run, said: Mapping[str, Any], file: epath.PathLike) -> No
         )
 
 
-def _of_browser(run: Run, page: str | None, browser: str) -> Decisions | None:
-    """Returns the last file of a page and a browser that was applied; None without one."""
-    of_browser = (said for said in run.said if (said.page, said.browser) == (page, browser))
-    return None if page is None else next(of_browser, None)
-
-
 def _applied(shown: Run, run: Run, said: Decisions) -> Run:
     """Returns a run with decisions of a state; for the arguments and errors see `carried`."""
-    earlier = _of_browser(run, said.page, said.browser)
+    of_page = [file for file in run.said if file.page == said.page is not None]
+    elsewhere = [file for file in run.said if file not in of_page]
+    earlier = [file for file in of_page if file.browser == said.browser]
     # A file that names no browser takes nothing back.
-    replaced = earlier if said.browser else None
-    others = tuple(each for each in run.said if each is not replaced)
-    before = decisions.folded(run, others)
-    said = _of_now(shown, before, said, earlier)
-    fresh = said if earlier is None else _without(said, earlier)
-    is_of_page = [each.page == said.page and said.page is not None for each in others]
-    of_page = [each for each, is_of in zip(others, is_of_page, strict=True) if is_of]
-    elsewhere = decisions.folded(run, [each for each in others if each not in of_page])
-    _check_same_clusters(shown, elsewhere, said, fresh)
+    others = [file for file in run.said if file not in earlier or not said.browser]
+    said = _of_now(shown, decisions.folded(run, others), said, of_page)
+    fresh = _without(said, earlier)
+    _check_same_clusters(shown, decisions.folded(run, elsewhere), said, fresh)
     try:
-        result = decisions.folded(before, (*others, said))
-        into = decisions.merged([*of_page, said])
+        result = decisions.folded(run, [*others, said])
     except InputError as error:
         raise _contradiction(run, "merges that others have made otherwise") from error
-    _check_rows(shown, (elsewhere, result), fresh, into)
-    _check_names(shown, (elsewhere, result), said, fresh, into)
-    _check_picks(shown, (elsewhere, result), fresh)
-    if earlier is not None and replaced is None:
-        both = _with(earlier, said)
-        result = decisions.folded(before, (*(e for e in others if e is not earlier), both))
-    number = max([run.next_label - 1, *said.new.values()]) + 1
-    return dataclasses.replace(result, next_label=number)
+    # A page knows no file of its own: its state has those that have changed nothing that it shows.
+    known = [file for file in shown.said if file.page != shown.state]
+    since = [_without(file, [e for e in known if e.origin == file.origin]) for file in others]
+    for got in _contradictions(shown, result, fresh, since):
+        raise _contradiction(run, got)
+    next_label = max([run.next_label, *(number + 1 for number in said.new.values())])
+    return dataclasses.replace(result, next_label=next_label)
 
 
-def _of_now(shown: Run, before: Run, said: Decisions, earlier: Decisions | None) -> Decisions:
+def _of_now(shown: Run, before: Run, said: Decisions, of_page: Sequence[Decisions]) -> Decisions:
     """Returns decisions of a page by the rows and clusters of the present state.
 
-    A new cluster has the number that it has got by the earlier file, or that rows of it have which
-    another file has put into a new cluster since, or else one that is free. One of which no row is
-    left is not made.
+    A new cluster has the number that it has got by an earlier file of the browser, or that rows of
+    it have which another file has put into a new cluster since, or else one that is free. One of
+    which no row is left is not made.
 
     Args:
         shown: the state of the page.
-        before: the present state without the earlier file.
+        before: the present state, without the file that is replaced.
         said: the decisions.
-        earlier: the earlier file of the page and browser, or None.
+        of_page: the files of the page that were applied.
     """
     now = rows_now(shown, before)
     ids = np.where(now >= 0, before.columns["id"][now], shown.columns["id"])
     id_of = dict(zip(shown.columns["id"].tolist(), ids.tolist(), strict=True))
     labels = {id_of[id]: label for id, label in said.labels.items()}
-    known = {} if earlier is None else earlier.new
-    numbers = {label: label for label in range(shown.next_label)} | {NO_CLUSTER: NO_CLUSTER}
+    of_browser = [file.new for file in of_page if file.browser == said.browser]
+    known = {key: number for new in of_browser for key, number in new.items()}
+    numbers = {label: label for label in range(NO_CLUSTER, shown.next_label)}
     free = max([before.next_label - 1, *known.values()]) + 1
     every = np.concatenate([before.columns, before.departed])
     for key, number in said.new.items():
         inside = every[decisions.rows_of(every, [i for i in labels if labels[i] == number])]
-        if not len(inside):
-            continue
         made = np.unique(inside["label"][inside["decided"]])
         made = made[made >= shown.next_label].tolist()
         is_made = len(made) == 1 and made[0] not in numbers.values()
-        numbers[number] = known.get(key, made[0] if is_made else free)
-        free = max(free, numbers[number] + 1)
-    page = [each.number for each in before.said if each.page == said.page is not None]
+        if len(inside):
+            numbers[number] = known.get(key, made[0] if is_made else free)
+            free = max(free, numbers[number] + 1)
     return said._replace(
-        number=page[0] if page else said.number,
+        number=of_page[0].number if of_page else said.number,
         names={numbers[label]: name for label, name in said.names.items() if label in numbers},
         new={key: numbers[number] for key, number in said.new.items() if number in numbers},
         labels={id: numbers[label] for id, label in labels.items() if label in numbers},
@@ -139,27 +126,17 @@ def _of_now(shown: Run, before: Run, said: Decisions, earlier: Decisions | None)
     )
 
 
-def _with(earlier: Decisions, said: Decisions) -> Decisions:
-    """Returns decisions with those of an earlier file, which do not contradict each other."""
-    return said._replace(
-        names={**earlier.names, **said.names},
-        new={**earlier.new, **said.new},
-        labels={**earlier.labels, **said.labels},
-        merges=tuple({*earlier.merges, *said.merges}),
-        keep=tuple(dict.fromkeys([*earlier.keep, *said.keep])),
-        whole=tuple({*earlier.whole, *said.whole}),
-    )
-
-
-def _without(said: Decisions, earlier: Decisions) -> Decisions:
-    """Returns decisions without those that were applied: they hold, or were changed since."""
-    return said._replace(
-        names=dict(said.names.items() - earlier.names.items()),
-        labels=dict(said.labels.items() - earlier.labels.items()),
-        merges=tuple(pair for pair in said.merges if pair not in earlier.merges),
-        keep=tuple(id for id in said.keep if id not in earlier.keep),
-        whole=tuple(label for label in said.whole if label not in earlier.whole),
-    )
+def _without(said: Decisions, files: Sequence[Decisions]) -> Decisions:
+    """Returns decisions without those that one of the files says, too."""
+    for file in files:
+        said = said._replace(
+            names=dict(said.names.items() - file.names.items()),
+            labels=dict(said.labels.items() - file.labels.items()),
+            merges=tuple(pair for pair in said.merges if pair not in file.merges),
+            keep=tuple(id for id in said.keep if id not in file.keep),
+            whole=tuple(label for label in said.whole if label not in file.whole),
+        )
+    return said
 
 
 def _check_same_clusters(shown: Run, now: Run, said: Decisions, fresh: Decisions) -> None:
@@ -194,79 +171,63 @@ def _check_same_clusters(shown: Run, now: Run, said: Decisions, fresh: Decisions
             raise InputError(f"{group} {cluster} must {must}; {got}")
 
 
-def _check_rows(
-    shown: Run, states: tuple[Run, Run], fresh: Decisions, into: Mapping[int, int]
-) -> None:
-    """Raises an `InputError` if a person has decided otherwise since about a row of the file.
+def _contradictions(
+    shown: Run, run: Run, fresh: Decisions, since: Sequence[Decisions]
+) -> Iterator[str]:
+    """Yields about what somebody has decided otherwise since the page was written.
 
     Args:
         shown: the state of the page.
-        states: the present state without the files of the page, and with all and the file.
-        fresh: what the file says that was not applied before.
-        into: the cluster that receives each cluster that files of the page merge.
+        run: the present state after the file, which is the last one of `Run.said`.
+        fresh: what the file says that its browser has not said before.
+        since: what each other file says that the page does not know.
     """
-    other, result = states
-    known = {id: i for i, id in enumerate(shown.columns["id"].tolist())}
-    for row in decisions.rows_of(result.columns, fresh.labels).tolist():
-        id = int(result.columns["id"][row])
-        target = into.get(fresh.labels[id], fresh.labels[id])
-        was, then = int(other.labels[row]), known.get(id)
-        is_known = then is not None and bool(shown.columns["decided"][then])
-        is_known = is_known and shown.labels[then] == was
-        is_since = other.columns["decided"][row] and into.get(was, was) != target and not is_known
-        if is_since or result.labels[row] != target:
-            label = was if is_since else int(result.labels[row])
-            noun, group = result.words
-            called = f"{noun} {row}" if result.names is None else result.names[row]
-            where = f"in no {group}" if label == NO_CLUSTER else f"in {group} {label}"
-            got = f"{called}, which a person has decided to be {where}"
-            raise _contradiction(result, got)
-
-
-def _check_names(
-    shown: Run,
-    states: tuple[Run, Run],
-    said: Decisions,
-    fresh: Decisions,
-    into: Mapping[int, int],
-) -> None:
-    """Raises an `InputError` if a person has named or merged clusters otherwise since.
-
-    For the arguments see `_check_rows`; `said` is all that the file says.
-    """
-    other, result = states
+    said = run.said[-1]
+    into = _receivers(run, said)
     names = decisions.names_of([said], into, shown.named)
-    labels = {into.get(label, label) for label in fresh.names}
-    for label in sorted(names.keys() & labels.union(into[pair[0]] for pair in fresh.merges)):
-        name, was, now = names[label], other.named.get(label), result.named.get(label)
-        if was in (None, name, shown.named.get(label)):
-            was = now
-        if was != name:
-            got = f"{short(repr(name))} for {result.words[1]} {label}, which a person has called"
-            raise _contradiction(result, f"{got} {short(repr(was))}")
-    if not {pair[0] for pair in fresh.merges}.isdisjoint(result.labels.tolist()):
-        raise _contradiction(result, "merges that others have made otherwise")
+    # Also of a cluster that gets the name of one that is merged into it.
+    spoken = {into.get(label, label) for label in fresh.names}
+    spoken |= {into[label] for label, _ in fresh.merges}
+    picked = _picked(run, fresh)
+    group = run.words[1]
+    for file in since:
+        of_file = _receivers(run, file)
+        for id in sorted(fresh.labels.keys() & file.labels.keys()):
+            label = of_file.get(file.labels[id], file.labels[id])
+            label = into.get(label, label)
+            if label != into.get(fresh.labels[id], fresh.labels[id]):
+                where = f"in no {group}" if label == NO_CLUSTER else f"in {group} {label}"
+                yield f"{_called(run, id)}, which a person has decided to be {where}"
+        theirs = decisions.names_of([file], into, shown.named)
+        for label in sorted(spoken & names.keys() & theirs.keys()):
+            if names[label] != theirs[label]:
+                name, other = (short(repr(each[label])) for each in (names, theirs))
+                yield f"{name} for {group} {label}, which a person has called {other}"
+        for copies, id in _picked(run, file).items():
+            if picked.get(copies, id) != id:
+                yield f"another copy than {_called(run, id)}, which a person has picked to be kept"
+    if not {label for label, _ in fresh.merges}.isdisjoint(run.labels.tolist()):
+        yield "merges that others have made otherwise"
 
 
-def _check_picks(shown: Run, states: tuple[Run, Run], fresh: Decisions) -> None:
-    """Raises an `InputError` if a person has picked another copy since; see `_check_rows`."""
-    other, result = states
-    groups = duplicates.groups_of(result.copies, len(result.columns))
-    known = shown.columns["id"][shown.columns["kept"]]
-    is_since = other.columns["kept"] & ~np.isin(result.columns["id"], known)
-    kept = dict[int, int]()
-    for id in fresh.keep:
-        rows = decisions.rows_of(result.columns, [id])
-        kept |= {int(groups[row]): int(row) for row in rows if groups[row] >= 0}
-    for group, row in kept.items():
-        is_other = (groups == group) & (result.columns["kept"] | is_since)
-        is_other[row] = False
-        if is_other.any():
-            i = int(np.flatnonzero(is_other)[0])
-            noun = result.words[0]
-            called = f"{noun} {i}" if result.names is None else result.names[i]
-            got = f"another copy than {called}, which a person has picked to be kept"
-            raise _contradiction(result, got)
+def _receivers(run: Run, said: Decisions) -> dict[int, int]:
+    """Returns `decisions.merged` of the page of a file in a run."""
+    page = said.number, said.page
+    return decisions.merged([file for file in run.said if (file.number, file.page) == page])
+
+
+def _picked(run: Run, said: Decisions) -> dict[int, int]:
+    """Returns group of copies -> the row that a file keeps of it."""
+    groups = duplicates.groups_of(run.copies, len(run.columns))
+    rows = [(id, decisions.rows_of(run.columns, [id])) for id in said.keep]
+    return {int(groups[i]): id for id, row in rows for i in row.tolist() if groups[i] >= 0}
+
+
+def _called(run: Run, id: int) -> str:
+    """Returns what a message calls the row of a number."""
+    for row in decisions.rows_of(run.columns, [id]).tolist():
+        return f"{run.words[0]} {row}" if run.names is None else run.names[row]
+    return f"a {run.words[0]} that has left"
 
 
 def _contradiction(run: Run, got: str) -> InputError:

@@ -90,6 +90,11 @@ class Decisions(NamedTuple):
     keep: tuple[int, ...]
     whole: tuple[int, ...]
 
+    @property
+    def origin(self) -> tuple[str | None, int, str]:
+        """Where it was said: a later file of the same page and browser has the same one."""
+        return self.page, self.number, self.browser
+
 
 def _decisions(said: Mapping[str, Any]) -> Decisions:
     """Returns decisions of their JSON values, whose keys are all texts."""

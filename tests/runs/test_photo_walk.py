@@ -23,7 +23,7 @@ from cluster_jax.runs import run as records
 from cluster_jax.runs import workdir as workdirs
 from tests import toy
 from tests.runs.test_states import Killed, kill_before
-from tests.runs.walks import walk
+from tests.runs.walks import check_decided, walk
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:n_jobs value:UserWarning"),
@@ -165,6 +165,7 @@ class Walk:
             present: how often each content is there; None: as on the disk.
         """
         run, now = records.read(self.run), self.clusters()
+        check_decided(run)
         present = self.there() if present is None else present
         assert {key: len(labels) for key, labels in now.items()} == present
         shown = {label for labels in now.values() for label in labels if label >= 0}

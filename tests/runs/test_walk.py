@@ -21,7 +21,7 @@ from cluster_jax.cli import cluster, predict, report, update
 from cluster_jax.runs import place
 from cluster_jax.runs import run as records
 from tests.runs.test_states import Killed, kill_before
-from tests.runs.walks import walk
+from tests.runs.walks import check_decided, walk
 
 COLUMNS, KINDS = 10, 7
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -120,6 +120,7 @@ class Walk:
         """The state on disk; `had` is what clusters were before, of which a share may move."""
         now = self.clusters()
         run = records.read(self.run)
+        check_decided(run)
         shown = {c for c in now.values() if c >= 0}
         results = json.loads((self.run / "results.json").read_text())
         metrics = results["metrics"]["tree"]
