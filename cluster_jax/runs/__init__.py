@@ -7,7 +7,7 @@ A first run is an update of an empty run. Whoever changes `update` needs these i
    described (distances, map, page).
 2. **State** (`run.Run.write`): the file `run-NUMBER.npz`. The highest number counts, and an undo
    removes it; some earlier ones are kept. What changes no row, no label and no decision
-   (`update._unchanged`, `Run.pages`) is written under the same number.
+   (`update._unchanged`, `states.correct`) is written under the same number.
 3. **Row**: a photo or row is the same one in all states by `Run.columns["id"]`, or by the id that
    the user's table gives it (`changes.rows_now`). Its "row" is its row in the store: another one
    with other features. Its facts say what is in its file (`data.images.FACTS`).
@@ -35,12 +35,15 @@ A first run is an update of an empty run. Whoever changes `update` needs these i
    that they are most like ("refit", or "other" for another number of clusters). No number is used
    twice. The columns "since" and "apart" say in which update a row came and for how many it has
    been found elsewhere, and "earlier" in which cluster it was before another number was asked for.
-10. **Decisions** (`corrections`, `carry`): what a person has named, moved, merged or picked. They
-    are part of the state ("decided" of a row, and "kept" of its copies; `named`, `shaped` and
-    `whole` of clusters, which `Run.held` has together), and fix the clusters of rows. They end when
-    the person takes them back, or with a cluster that another number of clusters ends; a name comes
-    back with its number. `Run.state` is the digest by which a file says of which page it is, and
-    `carry` is the three-way merge of that page, the file and the present state.
+10. **Decisions** (`corrections`, `decisions`, `carry`): what people have named, moved, merged or
+    picked. A state keeps what each file says (`Run.said`), by the numbers of rows and clusters. Its
+    clusters are those that were found ("found") with all files on top, page by page: `named`,
+    `shaped` and `whole` (`Run.held` has these together), "decided" of a row and "kept" of its
+    copies are made of these two alone, by `decisions.folded`. So a later file of a page and browser
+    takes the place of the one before. Rows that are decided, and clusters that are held, keep their
+    clusters in updates. Decisions end with a cluster that another number of clusters ends; a name
+    comes back with its number. `Run.state` is the digest by which a file says of which page it is,
+    and `carry` refuses a file that what was decided since contradicts.
 11. **Measured** (`measured`): distances, probabilities, outliers and tree (`described`), scores and
     verdict (`measured`) of the clusters that are shown. Nothing is decided by them.
 12. **Publish** (`page`): writes the state, then the tables and the page, and last `results.json`,
