@@ -15,8 +15,8 @@
 All keys but the first may be left out. A row is its position on the page. Names are set first, then
 clusters merge, then rows move (for a merged cluster: to the one that has received it), then rows
 are marked wrong or right. A cluster that receives another one keeps its name; without a name, it
-gets that of the merged cluster with the lowest number that has one. A cluster that is gone can be named and can
-receive rows: its number keeps its meaning.
+gets that of the merged cluster with the lowest number that has one. A cluster that is gone can be
+named and can receive rows: its number keeps its meaning.
 """
 
 import collections

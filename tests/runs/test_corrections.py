@@ -433,6 +433,22 @@ def test_a_merge_that_two_people_have_made_holds_as_long_as_one_of_them_says_it(
     assert after.labels[50:].tolist() == [2] * 10
 
 
+def test_what_was_decided_before_an_update_is_taken_back_after_it(run, tmp_path):
+    """The new rows stay where they are; the others are in the clusters that were found."""
+    state, mine = records.read(run).state, {"browser": "anna"}
+    said = {"merges": [[2, 1]], "labels": {"0": 1}, "names": {"1": "dogs"}, "whole": [0]}
+    correct(run, save(run, "1.json", state, **mine, **said))
+    np.save(tmp_path / "more.npy", np.concatenate([FIRST, FIRST[30:36] + 0.01]))
+    update.main([f"--workdir={run}", f"--features={tmp_path}/more.npy", "--report=no", "--quiet"])
+    now = records.read(run)
+    assert now.labels[[0, *range(50, 66)]].tolist() == [1] * 17
+    assert now.columns["found"][[0, *range(50, 66)]].tolist() == [0, *[2] * 10, *[1] * 6]
+    after = correct(run, save(run, "2.json", state, **mine, names={"1": "dogs"}))
+    assert after.labels[[0, *range(50, 66)]].tolist() == [0, *[2] * 10, *[1] * 6]
+    assert (dict(after.named), after.held) == ({1: "dogs"}, {1})
+    assert not after.columns["decided"].any()
+
+
 def test_a_cluster_that_another_page_divides_stays_divided(run):
     """Also after Anna has taken back for what else it was held."""
     state = records.read(run).state

@@ -505,6 +505,11 @@ class Walk:
         self.update("--undo")
         assert self.clusters() == had
         self.check(present={key: len(labels) for key, labels in had.items()})
+        # A folder that was given up is one of the run again, and is not there.
+        for name in [name for name in self.folders if not (self.home / name).exists()]:
+            past = self.now()
+            self.folders.remove(name)
+            self.changed(f"--gone={self.home / name}", "--yes", past=past)
 
     def nothing(self):
         self.changed()

@@ -60,7 +60,7 @@ class Walk:
         self.rows, self.kinds, self.order = {}, {}, []
         self.decided, self.names = {}, {}  # key -> cluster, -1 for none; cluster -> name
         self.pages = []  # (state, the keys in the order of the page, the cluster of each)
-        self.past = []  # (clusters, order, decided, names) before each step that can be undone
+        self.past = []  # what `past_now` returned before each step that can be undone
         self.numbers = set()  # all numbers that clusters have had
         for kind in range(4):
             self.come(kind, int(self.rng.integers(12, 30)))
@@ -99,7 +99,8 @@ class Walk:
         return {int(key): name for key, name in results["names"].items()}
 
     def past_now(self):
-        return self.clusters(), list(self.order), dict(self.decided), dict(self.names)
+        named = dict(self.decided), dict(self.names), set(self.numbers)
+        return self.clusters(), list(self.order), *named
 
     def remember(self):
         self.past.append(self.past_now())
@@ -274,10 +275,10 @@ class Walk:
             return
         page = self.pages[-2]
         said = self.said(page)
-        had = self.clusters()
+        past = self.past_now()
+        had = past[0]
         label = int(next(iter(said["names"])))
         members = {k for k, c in zip(page[1], page[2], strict=True) if c == label and k in had}
-        past = (had, list(self.order), dict(self.decided), dict(self.names))
         number = records.read(self.run).number
         try:
             self.report(self.decide(said, page[0]))
@@ -288,7 +289,9 @@ class Walk:
             self.past.append(past)
         self.note(page, said)
         now = {key for key, cluster in self.clusters().items() if cluster == label}
-        assert 2 * len(now & members) >= len(now | members) - 2
+        # Other files, also of the same page, may have divided it.
+        now, members = now - self.decided.keys(), members - self.decided.keys()
+        assert 2 * len(now & members) >= len(now | members)
         self.check()
 
     def two_files(self):
@@ -360,7 +363,7 @@ class Walk:
     def undo(self):
         if not self.past:
             return
-        had, self.order, self.decided, self.names = self.past.pop()
+        had, self.order, self.decided, self.names, self.numbers = self.past.pop()
         self.rows = {key: self.rows[key] for key in self.rows}
         update.main([f"--workdir={self.run}", "--undo", "--quiet"])
         assert self.clusters() == had
