@@ -437,7 +437,7 @@ def test_a_process_that_the_system_kills(tmp_path, seed, kind):
     one.add()
     had = one.clusters()
     one.come(5, 9)
-    undone, order, _, _ = one.past[-1]
+    undone, order, *_ = one.past[-1]
     number, every = records.read(one.run).number, list(one.order)
     flags = ["--undo"] if kind == "undo" else [f"--features={one.file()}"]
     changed = one.run.stat().st_mtime_ns  # A file appears in it at the first write.
