@@ -65,7 +65,8 @@ An update of photos, of rows or of the number of clusters is `update._updated` o
 and `page.publish_next`; the second and third are `rows.clustered`, and for images
 `finish.next_of_images`, in a first run as well. A first run of photos is the same step, of
 `photos.first`. `trainings` makes the features of a training, of which `embedding_files` says what
-is missing, and `begin` leads to all of these. `claims` checks which run a folder is of, `states`
-makes the states of a person, and `place` puts new rows into the clusters. `export`, `changes` and
-`provenance` only tell of a state.
+is missing, and then its next state. `begin` leads to all of these. `claims` checks which run a
+folder is of; a run of images whose `Run.asked` is not what is asked for now is clustered again.
+`states` makes the states of a person, and `place` puts new rows into the clusters. `export`,
+`changes` and `provenance` only tell of a state.
 """

@@ -1,7 +1,6 @@
 """Full runs: train, embed, cluster and report, resuming where an earlier call stopped."""
 
 import contextlib
-import dataclasses
 import shlex
 import time
 from collections.abc import Mapping
@@ -26,10 +25,8 @@ from cluster_jax.runs import (
     config_paths,
     embedding_files,
     finish,
-    novel,
     page,
     photos,
-    sources,
     start,
     trainings,
     update,
@@ -37,15 +34,8 @@ from cluster_jax.runs import (
 from cluster_jax.runs import run as records
 from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
-from cluster_jax.runs.embedding_files import Files
-from cluster_jax.runs.next_state import Now
 from cluster_jax.runs.run import Run
-from cluster_jax.training.build import Inputs
-from cluster_jax.training.config import AnyConfig, PhotosConfig, RunConfig, own_files, parse_config
-from cluster_jax.training.progress import read_log
-
-# Images of which several hosts make pictures for the page, while all but one wait.
-_PICTURES = 5_000
+from cluster_jax.training.config import AnyConfig, PhotosConfig, RunConfig, parse_config
 
 
 def run_pipeline(
@@ -80,7 +70,7 @@ def run_pipeline(
         NotFinite, Collapsed, Preempted, OSError: see `training.loop.train`.
     """
     try:
-        run = _run(parse_config(config, name), workdir, name, dataset, report)
+        run = _run(parse_config(config, name), workdir, dataset, report)
         return {**run.results, "config": run.config}
     except io.DamagedFile as error:
         finished = workdirs.about(epath.Path(error.path).parent)
@@ -91,72 +81,47 @@ def run_pipeline(
 
 
 def _run(
-    parsed: AnyConfig,
-    workdir: epath.PathLike | None,
-    name: str,
-    dataset: Dataset | None,
-    report: bool,
+    parsed: AnyConfig, workdir: epath.PathLike | None, dataset: Dataset | None, report: bool
 ) -> Run:
     """Returns the run of a config, after the steps that no earlier call has done.
 
-    If the workdir has the finished run of an equal config with all its files, it is returned; all
-    outputs are written again if `results.json` is missing or is that of another state. If only the
-    embedding, the encoder or the pictures are missing, they are made again. Otherwise the missing
-    steps are done, and the images are clustered. For the arguments see `run_pipeline`.
+    For the other arguments see `run_pipeline`.
     """
-    is_first = jax.process_index() == 0
     hosts.wait_for_all("started")
-    workdir = buckets.path(workdir or claims.default_workdir(parsed.values, name))
+    workdir = buckets.path(workdir or claims.default_workdir(parsed.values, parsed.name))
     if not isinstance(parsed, RunConfig):  # Trainings alone write into a bucket.
         checks.local(workdir)
-    parsed = parse_config(config_paths.with_absolute_paths(parsed.values), name)
-    finished = claims.claim(workdir, parsed.values)
-    if is_first:
-        _warn_of_an_edit(parsed, workdir)
-    custom.check("eval.method", parsed.eval.method, FINDERS)
-    own.check(parsed.eval.metrics)
-    difference = "" if finished is None else _difference(parsed, finished, workdir)
-    is_same = finished is not None and not difference
-    if isinstance(parsed, PhotosConfig):
-        return _photos(parsed, workdir, dataset, finished, difference, report)
-    needed = {workdirs.IMAGES, workdirs.TRAIN_EMBEDDING, workdirs.ENCODER}
-    needed.add(stores.path_of(workdir).name)
-    if workdirs.agree(is_same and needed <= buckets.names(workdir), workdir):
-        return _finished(workdir, dataset, report)
-    started = time.perf_counter()
-    io.check_writable(workdir)
-    if is_first:
-        workdirs.check_unused(workdir)
-    assert isinstance(parsed, RunConfig)
-    files, make = trainings.prepare(parsed, workdir, dataset)
-    if difference:
-        say(difference)
-    with workdirs.locked(workdir) if is_first else contextlib.nullcontext():
-        inputs = make()
-        if not is_first:
-            hosts.follow()
-            return records.read(workdir)
-        # Who sets the sample has decided how long that takes.
-        with hosts.leading(limited=parsed.eval.sample is None):
-            if is_same:  # Only its features or pictures had to be made again.
-                if not stores.path_of(workdir).exists():
-                    _write_pictures(files, inputs)
-                run = page.repaired(records.read(workdir), with_report=report)
-                say(f"{workdir} is finished; the missing files were made again\n")
-                say(summary.run_table(run.results))
-                return run
-            return _cluster_and_write(files, inputs, started, report)
+    config = parse_config(config_paths.with_absolute_paths(parsed.values), parsed.name)
+    finished = claims.claim(workdir, config.values)
+    if jax.process_index() == 0:
+        start.warn_of_an_edit(config, workdir)
+    custom.check("eval.method", config.eval.method, FINDERS)
+    own.check(config.eval.metrics)
+    replaces = "" if finished is None else _replaced_results(config, finished, workdir)
+    if isinstance(config, PhotosConfig):
+        return _photos(config, workdir, dataset, finished, replaces, report)
+    return _training(config, workdir, dataset, finished, replaces, report)
 
 
-def _finished(workdir: epath.Path, dataset: Dataset | None, report: bool) -> Run:
-    """Returns a finished run, whose outputs are written if one is missing."""
-    run = records.read(workdir)
-    if dataset is not None:
-        _check_images(run, dataset)
-    say(f"{workdir} is finished{_next_steps(run) if dataset is None else ''}\n")
-    run = page.ensured(run, with_report=report)
-    say(summary.run_table(run.results))
-    return run
+def _replaced_results(config: AnyConfig, finished: Mapping[str, Any], workdir: epath.Path) -> str:
+    """Returns a sentence about the results of a finished run that a config replaces; "" for none.
+
+    Args:
+        config: the config that is asked for; it trains and embeds as that of the run does.
+        finished: what `workdir.about` returns for the run.
+        workdir: folder of the run, for the sentence.
+    """
+    stored = finished["config"]
+    values = claims.asked_again(stored, config.values)
+    sample = config.eval.sample_of(finished["size"], jax.process_count())
+    # Who asks for the clusters of a sample may have those of all images.
+    accepted = {claims.asked(values["eval"], most) for most in (None, sample)}
+    if finished["asked"] in accepted and values["data"] == stored["data"]:
+        return ""
+    keys = ", ".join(claims.differing(stored, values))
+    what = f"another {keys}" if keys else "another version of your modules, or of a sample"
+    undo = f"`cluster-jax update --workdir={shlex.quote(str(workdir))} --undo`"
+    return f"the results in {workdir} are of {what}: they are replaced, and {undo} brings them back"
 
 
 def _photos(
@@ -164,7 +129,7 @@ def _photos(
     workdir: epath.Path,
     dataset: Dataset | None,
     finished: Mapping[str, Any] | None,
-    difference: str,
+    replaces: str,
     report: bool,
 ) -> Run:
     """Returns the run of photos: the finished one, its next state, or a first one.
@@ -174,7 +139,7 @@ def _photos(
         workdir: folder of the run.
         dataset: the photos, if they are loaded already.
         finished: what `workdir.about` returns for the workdir.
-        difference: see `_difference`; "" also where no run is finished.
+        replaces: see `_replaced_results`; "" also where no run is finished.
         report: whether to write the page.
 
     Raises:
@@ -185,61 +150,116 @@ def _photos(
             f"photos must be clustered in one process; got {jax.process_count()} processes: write "
             "their features with `cluster-jax embed`, and cluster the file"
         )
-    is_whole = stores.path_of(workdir).exists()
-    if finished is not None and not finished["updates"] and not is_whole:
+    started = time.perf_counter()
+    if finished is None:
+        io.check_writable(workdir)
+        workdirs.check_unused(workdir)
+        inputs = photos.load(config, dataset)
+        start.print_start(inputs, workdir)
+        with workdirs.locked(workdir):
+            if claims.claim(workdir, config.values) is None:
+                before, now = photos.first(inputs, workdir)
+                run = update.next_of_run(before, now, "other", started, with_report=report)
+                photos.kept_in(workdir, {}).remove()
+                return _told(before, run)
+        return _run(config, workdir, dataset, report)  # Another process has been faster.
+    if not finished["updates"] and not stores.path_of(workdir).exists():
         with workdirs.locked(workdir):
             photos.make_again(photos.load(config, dataset), workdir)
         say(f"the missing features and thumbnails of {workdir} were made again")
-    if difference:
-        return _cluster_again(config, workdir, dataset, difference, report)
-    if finished is not None:
+    if not replaces:
         return _finished(workdir, dataset, report)
-    started = time.perf_counter()
-    io.check_writable(workdir)
-    workdirs.check_unused(workdir)
-    inputs = photos.load(config, dataset)
-    start.print_start(inputs, workdir)
-    with workdirs.locked(workdir):
-        if claims.claim(workdir, config.values) is None:
-            before, now = photos.first(inputs, workdir)
-            run = update.next_of_run(before, now, "other", started, with_report=report)
-            photos.kept_in(workdir, {}).remove()
-            return _told(run)
-    return _run(config, workdir, config.name, dataset, report)  # Another one has been faster.
-
-
-def _cluster_again(
-    config: PhotosConfig,
-    workdir: epath.Path,
-    dataset: Dataset | None,
-    difference: str,
-    report: bool,
-) -> Run:
-    """Returns the next state of a run of photos by another section `eval`; reads no photo.
-
-    Args:
-        config: the config that is asked for.
-        workdir: folder of the run.
-        dataset: the photos, if they are loaded already.
-        difference: see `_difference`.
-        report: whether to write the page.
-    """
-    started = time.perf_counter()
     with workdirs.locked(workdir):
         before = records.read(workdir)
         if dataset is not None:
             _check_images(before, dataset)
-        values = claims.asked_again(before.config, config.values)
-        after = dataclasses.replace(before, config=values)
-        if values["data"]["labels"] is not None and before.names is not None:
-            if values["data"]["labels"] != before.config["data"]["labels"]:
-                after = dataclasses.replace(after, truth=None, label_names=None)  # All are new.
-            after = sources.with_truth(after)
-        say(difference)
+        after = photos.with_config(before, claims.asked_again(before.config, config.values))
+        say(replaces)
         run = update.cluster_again(before, after, started, with_report=report)
-    if said := changes.lost(before, run):
-        say(said)
+    return _told(before, run)
+
+
+def _training(
+    config: RunConfig,
+    workdir: epath.Path,
+    dataset: Dataset | None,
+    finished: Mapping[str, Any] | None,
+    replaces: str,
+    report: bool,
+) -> Run:
+    """Returns the run of a training: the finished one, its next state, or a first one.
+
+    If only its embedding, its encoder or its pictures are missing, they are made again. For the
+    arguments see `_photos`.
+    """
+    is_same = finished is not None and not replaces
+    needed = {workdirs.IMAGES, workdirs.TRAIN_EMBEDDING, workdirs.ENCODER}
+    needed.add(stores.path_of(workdir).name)
+    if workdirs.agree(is_same and needed <= buckets.names(workdir), workdir):
+        return _finished(workdir, dataset, report)
+    started = time.perf_counter()
+    io.check_writable(workdir)
+    is_first = jax.process_index() == 0
+    if is_first:
+        workdirs.check_unused(workdir)
+    files, make_features = trainings.prepare(config, workdir, dataset)
+    if replaces:
+        say(replaces)
+    with workdirs.locked(workdir) if is_first else contextlib.nullcontext():
+        inputs = make_features()
+        if not is_first:
+            hosts.follow()
+            return records.read(workdir)
+        # Who sets the sample has decided how long that takes.
+        with hosts.leading(limited=config.eval.sample is None):
+            inputs, features = finish.readable(inputs, embedding_files.read(workdir))
+            trainings.write_pictures(workdir, inputs.dataset)
+            if not is_same:
+                before, run = trainings.next_state(files, inputs, features, started)
+                say("writing the report" if report else "writing the clusters")
+                return _told(before, page.publish_next(before, run, with_report=report))
+    say(f"the missing files of {workdir} were made again")
+    return _finished(workdir, dataset, report)
+
+
+def _finished(workdir: epath.Path, dataset: Dataset | None, report: bool) -> Run:
+    """Returns a finished run, whose outputs are written if one is missing or of another state."""
+    run = records.read(workdir)
+    if dataset is not None:
+        _check_images(run, dataset)
+    say(f"{workdir} is finished{_next_steps(run) if dataset is None else ''}\n")
+    run = page.ensured(run, with_report=report)
     say(summary.run_table(run.results))
+    return run
+
+
+def _next_steps(run: Run) -> str:
+    """Returns the end of the line "WORKDIR is finished": which command goes on with the run."""
+    try:
+        update.check(run)
+    except InputError:
+        do = "to cluster them again, choose another --workdir"
+        return f", and its images were not read again: {do}"
+    command = f"`cluster-jax update --workdir={shlex.quote(str(run.workdir))}`"
+    return (
+        f": {command} takes new photos in and lets those go that are gone, "
+        "and with --refit it clusters all anew"
+    )
+
+
+def _told(before: Run, run: Run) -> Run:
+    """Prints the results of a state that was made now, and its outputs; returns the state.
+
+    Args:
+        before: the state before, perhaps an empty one.
+        run: the state.
+    """
+    if lost := changes.lost(before, run):
+        say(lost)
+    say(summary.run_table(run.results))
+    say("")
+    for key, path in workdirs.outputs(run.workdir).items():
+        say(f"{key:<12} {path}")
     return run
 
 
@@ -260,138 +280,3 @@ def _check_images(run: Run, dataset: Dataset) -> None:
     skipped = run.skipped if dataset.unreadable else ()
     if not {name for name, _ in now ^ known} <= {name for name, _ in skipped}:
         raise claims.changed(run.workdir)
-
-
-def _difference(config: AnyConfig, finished: Mapping[str, Any], workdir: epath.Path) -> str:
-    """Returns why a finished run must be clustered again for a config; "" if it must not.
-
-    Args:
-        config: the config that is asked for; it trains and embeds as that of the run does.
-        finished: what `workdir.about` returns for the run.
-        workdir: folder of the run, for messages.
-
-    Raises:
-        InputError: the module of `eval.method` cannot be imported.
-    """
-    stored = finished["config"]
-    differing = claims.difference(stored, claims.asked_again(stored, config.values))
-    changed = ""
-    if differing:
-        undo = f"`cluster-jax update --workdir={shlex.quote(str(workdir))} --undo`"
-        changed = f"the results in {workdir} had {differing}: they are replaced"
-        changed += f"\n{undo} brings them back"
-    source = finished["source"]
-    file = custom.file_hash(config.eval.method, FINDERS)
-    if not differing and file != source["finder"]:
-        changed = f"the file of {config.eval.method} has changed: the images are clustered again"
-    if not (differing or changed) and own.files(config.eval.metrics) != source["metrics"]:
-        changed = "a file of eval.metrics has changed: the clusters are scored again"
-    n = source["clustered"]
-    sampled = finished["fit"].get("rows_clustered", n)
-    most = config.eval.sample_of(n, jax.process_count()) or n
-    if not changed and config.eval.method != "tree" and sampled < most:
-        changed = f"the results in {workdir} are of a sample of {sampled:,} images: {most:,} are"
-        changed += " clustered now"
-    return changed
-
-
-def _warn_of_an_edit(config: AnyConfig, workdir: epath.Path) -> None:
-    """Warns if the file of a module of one's own has changed since the run began."""
-    files = own_files(config)
-    file = workdir / workdirs.IMAGES
-    if not files or not file.exists():
-        return
-    begun = workdirs.read_values(file).get("code", files)
-    changed = ", ".join(name for name in files if begun.get(name) != files[name])
-    if changed:
-        checks.warn(
-            f"the code of {changed} has changed since the run in {workdir} began, and what is done "
-            "stays as it was: to train with it as it is now, choose another --workdir"
-        )
-
-
-def _next_steps(run: Run) -> str:
-    """Returns the end of the line "WORKDIR is finished": which command goes on with the run."""
-    try:
-        update.check(run)
-    except InputError:
-        do = "to cluster them again, choose another --workdir"
-        return f", and its images were not read again: {do}"
-    command = f"`cluster-jax update --workdir={shlex.quote(str(run.workdir))}`"
-    return (
-        f": {command} takes new photos in and lets those go that are gone, "
-        "and with --refit it clusters all anew"
-    )
-
-
-def _cluster_and_write(
-    files: Files, inputs: Inputs[RunConfig], started: float, report: bool
-) -> Run:
-    """Clusters the embedding in the workdir, writes all outputs, and returns the run.
-
-    Args:
-        files: the embeddings in the workdir, none of which is missing.
-        inputs: the images, also those that cannot be read.
-        started: what `time.perf_counter` returned before the training or the embedding.
-        report: whether to write the page.
-    """
-    processes = jax.process_count()
-    waiting = ""
-    if processes > 1:
-        longest = f"at most {hosts.LONGEST_WAIT / 60:g} minutes"
-        until = longest if inputs.config.eval.sample is None else "until it is done"
-        waiting = f"; {processes - 1} of {processes} hosts wait, {until}"
-    say("clustering" + waiting)
-    skipped = inputs.dataset.skipped
-    workdir = files.workdir
-    inputs, features = finish.readable(inputs, embedding_files.read(workdir))
-    images = workdirs.read_values(workdir / workdirs.IMAGES)
-    embedding = features[workdirs.TRAIN_EMBEDDING]
-    before, after = finish.first(inputs, embedding[inputs.config.eval.features], workdir, images)
-    old = np.arange(0)
-    if workdirs.states(workdir):  # The same images by another section `eval`.
-        before = records.read(workdir)
-        old = np.arange(len(before.columns))
-        after = dataclasses.replace(before, config=after.config, store=after.store)
-    made = finish.Made(
-        embedding,
-        test=finish.probe_test(inputs, features),
-        steps=int(files.steps[workdirs.TRAIN_EMBEDDING]),
-        log=read_log(workdir),
-    )
-    now = Now(after, old, pictures=inputs.dataset.shown)
-    if (found := novel.discover(inputs, features)) is not None:
-        run = novel.next_of_images(before, now, inputs.dataset, made, found, started)
-    else:
-        run = finish.next_of_images(before, now, "other", made, started)
-    say("writing the report" if report else "writing the clusters")
-    stores.complete(workdir, inputs.dataset, _most_pictures())
-    run = page.publish_next(before, run, with_report=report)
-    if not skipped:
-        start.print_skipped(run.skipped)
-    return _told(run)
-
-
-def _write_pictures(files: Files, inputs: Inputs[RunConfig]) -> None:
-    """Writes the pictures of a finished training, which somebody has removed.
-
-    Args:
-        files: the embeddings in the workdir, none of which is missing.
-        inputs: the images, also those that cannot be read.
-    """
-    readable, _ = finish.readable(inputs, embedding_files.read(files.workdir))
-    stores.complete(files.workdir, readable.dataset, _most_pictures())
-
-
-def _most_pictures() -> int:
-    """Returns the most images of a training of which the page has pictures."""
-    return stores.MOST_PICTURES if jax.process_count() == 1 else _PICTURES
-
-
-def _told(run: Run) -> Run:
-    """Prints the results of a run that was made now, and its outputs; returns the run."""
-    say(summary.run_table(run.results))
-    say("")
-    for key, path in workdirs.outputs(run.workdir).items():
-        say(f"{key:<12} {path}")
-    return run

@@ -5,15 +5,18 @@ import os
 import pathlib
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from etils import epath
 
+from cluster_jax.clustering import custom
 from cluster_jax.core import arrays, buckets, io
 from cluster_jax.core.checks import InputError, short
 from cluster_jax.data.images import Dataset
+from cluster_jax.evaluation import own
+from cluster_jax.evaluation.options import FINDERS
 from cluster_jax.runs import config_paths
 from cluster_jax.runs import workdir as workdirs
 
@@ -89,6 +92,24 @@ def asked_again(stored: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str
     labels = asked["data"]["labels"] or stored["data"]["labels"]
     changed = {key: asked[key] for key in AFTER_TRAINING}
     return {**stored, "data": {**stored["data"], "labels": labels}, **changed}
+
+
+def asked(section: Mapping[str, Any], sample: int | None) -> str:
+    """Returns a digest, 12 characters, of what clusters and scores depend on after the embedding.
+
+    It has the section `eval` and the files of the modules of the user's own that it names. Labels
+    are left out: their path is another one once files have moved.
+
+    Args:
+        section: the section `eval`, as JSON values.
+        sample: number of images that are clustered, to which others are then assigned; None: all.
+
+    Raises:
+        InputError: a module of `eval.method` or `eval.metrics` cannot be imported.
+    """
+    modules = [custom.file_hash(section["method"], FINDERS), own.files(section["metrics"])]
+    about = json.dumps([section, modules, sample], sort_keys=True)
+    return workdirs.fingerprint(about.encode())[:12]
 
 
 def made_from(values: Mapping[str, Any], images: Mapping[str, Any]) -> str:
@@ -207,15 +228,24 @@ def check_images(workdir: epath.Path, images: Mapping[str, Any]) -> dict[str, An
 
 def changed(workdir: epath.Path) -> InputError:
     """Returns the error for other images than those of the run in a workdir; raises nothing."""
-    do = "it is not finished, so remove that folder, or choose another --workdir"
-    if (values := workdirs.about(workdir)) is not None:
-        do = "choose another folder"
-        if values["kind"] == "photos" and values["config"]["data"]["name"] == "folder":
-            update = f"`cluster-jax update --workdir={shlex.quote(str(workdir))}`"
-            do = f"{update} takes photos in, or {do}"
+    do = _update_instead(workdir)
+    if not workdirs.states(workdir):
+        do = "remove that folder, which has no results yet, or "
     return InputError(
         f"the images or their known classes have changed since the run in {workdir} started: {do}"
+        "choose another folder"
     )
+
+
+def _update_instead(workdir: epath.Path) -> str:
+    """Returns the advice to update a run that has other photos or rows; "" if it cannot be."""
+    command = f"cluster-jax update --workdir={shlex.quote(str(workdir))}"
+    finished = workdirs.about(workdir) or {"kind": "unfinished"}
+    if finished["kind"] == "photos" and finished["config"]["data"]["name"] == "folder":
+        return f"`{command} FOLDER` takes new and moved photos in, or "
+    if finished["kind"] == "rows" and finished["config"]["method"] == "tree":
+        return f"`{command} --features=FILE` takes other rows in, or "
+    return ""
 
 
 def _check_same(workdir: epath.Path, stored: Mapping[str, Any], config: Mapping[str, Any]) -> None:
@@ -228,49 +258,35 @@ def _check_same(workdir: epath.Path, stored: Mapping[str, Any], config: Mapping[
     """
     # `cluster` evaluates no network, and only a training trains.
     if any((section in stored) != (section in config) for section in ("eval", "train")):
-        raise InputError(f"{workdir} contains a run of another command; choose another folder")
+        raise InputError(f"{workdir} has a run of another command; choose another folder")
     if stored.keys() != config.keys():
         raise workdirs.older_version(workdir)
     if "eval" in config:
-        stored = training_part(stored)
-        config = training_part(config)
-    elif stored.get("data", {}).get("features") != config.get("data", {}).get("features"):
-        do = "choose another folder"
-        if stored.get("method") == "tree" and workdirs.states(workdir):
-            do = f"`cluster-jax update` takes these in, or {do}"
-        raise InputError(f"{workdir} contains a run of other rows: {do}")
-    if differing := difference(stored, config):
-        do = "choose another folder"
-        is_finished = bool(workdirs.states(workdir))
-        names = {values.get("data", {}).get("name") for values in (stored, config)}
-        is_of_photos = "train" not in config and names == {"folder"}
-        if is_finished and is_of_photos and differing.startswith("data.dir"):
-            do = f"`cluster-jax update --workdir={workdir} FOLDER` takes moved photos, or {do}"
-        raise InputError(f"{workdir} contains a run with {differing}; {do}")
+        stored, config = training_part(stored), training_part(config)
+    if keys := differing(stored, config):
+        # Another method has other keys, too: its name says most.
+        keys.sort(key=lambda key: key != "method.name")
+        do = _update_instead(workdir) if keys[0] in ("data.dir", "data.features") else ""
+        raise InputError(
+            f"{workdir} has a run with another {short(', '.join(keys))}; {do}choose another folder"
+        )
 
 
-def difference(stored: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """Returns the differences of two configs, `KEY = OLD, not NEW (and KEY, ...)`; "" if equal.
+def differing(one: Mapping[str, Any], other: Mapping[str, Any], section: str = "") -> list[str]:
+    """Returns the keys of the values in which two configs differ, such as "train.duration".
 
-    `method.name` comes first, then the keys in alphabetical order. A missing key is equal to one
-    that is None, and a missing section to an empty one.
+    They are in alphabetical order. A missing key is equal to one that is None.
+
+    Args:
+        one: a config, as JSON values.
+        other: another one.
+        section: what their keys begin with, such as "train.".
     """
-    old, new = dict(_flat(stored)), dict(_flat(config))
-    # A different method also has different keys; its name is the clearest difference.
-    keys = sorted(old | new, key=lambda key: (key != "method.name", key))
-    keys = [key for key in keys if old.get(key) != new.get(key)]
-    if not keys:
-        return ""
-    more = f" (and {short(', '.join(keys[1:]))})" if len(keys) > 1 else ""
-    # Several folders are one a line.
-    was, now = (str(values.get(keys[0])).replace("\n", " and ") for values in (old, new))
-    return f"{keys[0]} = {was:.120}, not {now:.120}{more}"
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields (`section.key`, value) for each value of a config."""
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
+    keys = list[str]()
+    for key in sorted(one.keys() | other.keys()):
+        value, another = one.get(key), other.get(key)
+        if isinstance(value, Mapping) and isinstance(another, Mapping):
+            keys += differing(value, another, f"{section}{key}.")
+        elif value != another:
+            keys.append(f"{section}{key}")
+    return keys

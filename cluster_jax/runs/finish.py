@@ -20,14 +20,14 @@ from cluster_jax.core import checks, hosts, io
 from cluster_jax.core.devices import say
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.encoding.embed import readable_images, readable_rows
-from cluster_jax.evaluation import clusters, evaluate, maps, own, suggestions
+from cluster_jax.evaluation import clusters, evaluate, maps, suggestions
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import FINDERS, EvalConfig
 from cluster_jax.evaluation.stages import Stages
 from cluster_jax.nets import pretrained
 from cluster_jax.nets.config import LITE2
 from cluster_jax.report import duplicates
-from cluster_jax.runs import measured, provenance
+from cluster_jax.runs import claims, measured, provenance, start
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.embedding_files import Embeddings
 from cluster_jax.runs.next_state import Now, Numbers, find, next_state, with_rows
@@ -43,7 +43,7 @@ MOST_STREAMED = 100_000
 def readable(
     inputs: Inputs[RunConfig], features: Embeddings
 ) -> tuple[Inputs[RunConfig], Embeddings]:
-    """Returns the images that can be read, and their embeddings.
+    """Returns the images that can be read, and their embeddings; prints how many cannot.
 
     Args:
         inputs: all images, also those that cannot be read.
@@ -59,6 +59,8 @@ def readable(
     features = {name: readable_rows(embedding) for name, embedding in features.items()}
     parts = tuple(features[workdirs.TRAIN_EMBEDDING])
     checks.one_of("eval.features", config.eval.features, parts)
+    if dataset.skipped != inputs.dataset.skipped:
+        start.print_skipped(dataset.skipped)
     return inputs._replace(dataset=dataset, test=test), features
 
 
@@ -208,18 +210,15 @@ def _complete(run: Run, clustering: Clustering, made: Made, stages: Stages) -> R
         made.embedding, shown, truth, section, seed=config.seed, test=made.test, stages=stages
     )
     suggested = suggested_names(run, made.embedding["backbone"])
+    assert run.store is not None
+    sample = config.eval.sample_of(len(run.store), jax.process_count())
     # A cluster keeps its suggestions: with each new photo, others would come first.
     suggested = {key: run.suggested.get(key, words) for key, words in suggested.items()}
     run = dataclasses.replace(
         run,
         suggested=suggested,
         kmeans_labels=evaluation.kmeans_labels,
-        source={
-            **run.source,
-            "clustered": len(run.columns),
-            "finder": custom.file_hash(config.eval.method, FINDERS),
-            "metrics": own.files(config.eval.metrics),
-        },
+        asked=claims.asked(run.config["eval"], sample),
     )
     results = {
         "provenance": provenance.describe(run, section, made.steps),

@@ -121,7 +121,7 @@ def next_of_images(
     run = dataclasses.replace(
         run,
         results={**scored.results, "metrics": metrics},
-        source=scored.source,
+        asked=scored.asked,
         fit=scored.fit,
         placer=ByVotes(run.labels, discovery.VOTERS, voters),
         kmeans_labels=kmeans_labels,

@@ -103,6 +103,24 @@ def _made(inputs: Inputs[PhotosConfig], workdir: epath.Path) -> tuple[Batch, dic
     return made, recorded, kept.fingerprint
 
 
+def with_config(run: Run, config: Mapping[str, Any]) -> Run:
+    """Returns a state of a run of photos with another config after their embedding.
+
+    No photo is read, but the labels that the config names.
+
+    Args:
+        run: the state before.
+        config: the config, as JSON values, see `claims.asked_again`.
+    """
+    after = dataclasses.replace(run, config=config)
+    labels = config["data"]["labels"]
+    if labels is None or run.names is None:
+        return after
+    if labels != run.config["data"]["labels"]:  # None of those before stays.
+        after = dataclasses.replace(after, truth=None, label_names=None)
+    return sources.with_truth(after)
+
+
 def make_again(inputs: Inputs[PhotosConfig], workdir: epath.Path) -> None:
     """Writes the store of a finished run without updates, which somebody has removed.
 

@@ -83,7 +83,7 @@ def cluster(
     workdir = epath.Path(checks.local(workdir)).expanduser()
 
     def finished() -> Run | None:
-        with checks.named({"data.labels": "the SHA-256 of --labels"}):
+        with checks.named({"data.features": "--features", "data.labels": "--labels"}):
             is_there = claims.claim(workdir, config) is not None
         if not workdirs.agree(is_there, workdir):
             return None

@@ -142,6 +142,7 @@ class Run:
             which the network was trained, "rows" for embeddings.
         workdir: folder of the run.
         config: what was asked for, as in `config.json`; paths are absolute.
+        asked: of images a digest of what was asked for after their embedding, see `claims.asked`.
         images: content of `images.json`: what the encoder needs; {} for embeddings.
         number: number of the state: 1, 2, ...; 0: it is not written yet.
         made_by: what made the state: "first" (clustering), "update" or "corrections".
@@ -149,8 +150,7 @@ class Run:
         columns: `[n]` of `COLUMNS`, what is known of each image or row.
         source: what the images or the first rows were read from: of embeddings the "features" and
             "labels" (a path or None), "ids", "feature_columns", "columns_left_out", "array" and
-            number of "columns"; of images the "ignored" files by reason, how many were "clustered",
-            and the hashes of modules of the user's own, "finder" and "metrics".
+            number of "columns"; of images the "ignored" files by reason.
         fit: what the last fit has told of its own clusters, such as "verdict"; "is_shown" says
             whether the state was given these clusters: an update may keep others.
         store: float `[s, d]`, the features of all rows that the run has or had; None: they are not
@@ -221,6 +221,7 @@ class Run:
     placer: Placing | None = None
     next_label: int = 0
     source: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    asked: str = ""
     fit: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     departed: NDArray = dataclasses.field(default_factory=lambda: np.zeros(0, COLUMNS))
     departed_facts: NDArray = dataclasses.field(default_factory=lambda: np.zeros(0, FACTS))

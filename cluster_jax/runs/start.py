@@ -82,6 +82,21 @@ def record(
     return described
 
 
+def warn_of_an_edit(config: AnyConfig, workdir: epath.Path) -> None:
+    """Warns if the file of a module of one's own has changed since the run began."""
+    files = own_files(config)
+    file = workdir / workdirs.IMAGES
+    if not files or not file.exists():
+        return
+    begun = workdirs.read_values(file).get("code", files)
+    changed = ", ".join(name for name in files if begun.get(name) != files[name])
+    if changed:
+        checks.warn(
+            f"the code of {changed} has changed since the run in {workdir} began, and what is done "
+            "stays as it was: to train with it as it is now, choose another --workdir"
+        )
+
+
 def print_skipped(skipped: Sequence[tuple[str, str]]) -> None:
     """Prints the number of files that cannot be read, if there are any.
 

@@ -3,10 +3,12 @@
 A run trains in one or several stages, each of which starts from the network of the previous one.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 
 import jax
+import numpy as np
 from etils import epath
 
 from cluster_jax.core import buckets, devices, hosts
@@ -16,14 +18,19 @@ from cluster_jax.core.outside import MissingModule
 from cluster_jax.data import tfds
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.nets import pretrained
-from cluster_jax.runs import embedding_files, novel, start
+from cluster_jax.runs import claims, embedding_files, finish, novel, start
+from cluster_jax.runs import run as records
+from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
-from cluster_jax.runs.embedding_files import Files
+from cluster_jax.runs.embedding_files import Embeddings, Files
 from cluster_jax.runs.features import embed_images
+from cluster_jax.runs.next_state import Now
+from cluster_jax.runs.run import Run
 from cluster_jax.training import build, checkpoint, loop, watch
 from cluster_jax.training import state as states
 from cluster_jax.training.build import BuiltRun, Inputs
 from cluster_jax.training.config import AnyConfig, RunConfig, parse_config
+from cluster_jax.training.progress import read_log
 from cluster_jax.training.stages import (
     Weights,
     build_stages,
@@ -33,6 +40,9 @@ from cluster_jax.training.stages import (
     started,
 )
 from cluster_jax.training.state import State
+
+# Images of which several hosts make pictures for the page, while all but one wait.
+_PICTURES = 5_000
 
 
 def prepare(
@@ -167,6 +177,63 @@ def _end_at_once() -> None:
     """Lets SIGTERM end a process at once after training, when no step is left to save."""
     if jax.process_count() > 1:
         devices.take_back_sigterm()
+
+
+def next_state(
+    files: Files, inputs: Inputs[RunConfig], features: Embeddings, started: float
+) -> tuple[Run, Run]:
+    """Clusters the embedding in a workdir; returns the state before and the next one.
+
+    The state before is an empty run in a first run. The images are the same in all states.
+
+    Args:
+        files: the embeddings in the workdir, none of which is missing.
+        inputs: the images that can be read, see `finish.readable`.
+        features: their embeddings.
+        started: what `time.perf_counter` returned before the training or the embedding.
+    """
+    config, dataset, _ = inputs
+    say("clustering" + _waiting(config))
+    embedding = features[workdirs.TRAIN_EMBEDDING]
+    images = workdirs.read_values(files.workdir / workdirs.IMAGES)
+    before, after = finish.first(inputs, embedding[config.eval.features], files.workdir, images)
+    if workdirs.states(files.workdir):
+        before, first = records.read(files.workdir), after
+        values = claims.asked_again(before.config, config.values)
+        after = dataclasses.replace(before, config=values, store=first.store)
+        if config.data.labels is not None:
+            after = dataclasses.replace(after, truth=first.truth, label_names=first.label_names)
+    now = Now(after, np.arange(len(before.columns)), pictures=dataset.shown)
+    made = finish.Made(
+        embedding,
+        test=finish.probe_test(inputs, features),
+        steps=int(files.steps[workdirs.TRAIN_EMBEDDING]),
+        log=read_log(files.workdir),
+    )
+    if (found := novel.discover(inputs, features)) is not None:
+        return before, novel.next_of_images(before, now, dataset, made, found, started)
+    return before, finish.next_of_images(before, now, "other", made, started)
+
+
+def _waiting(config: RunConfig) -> str:
+    """Returns how long other hosts wait while one clusters, for the end of a line; "" for none."""
+    processes = jax.process_count()
+    if processes == 1:
+        return ""
+    longest = f"at most {hosts.LONGEST_WAIT / 60:g} minutes"
+    until = longest if config.eval.sample is None else "until it is done"
+    return f"; {processes - 1} of {processes} hosts wait, {until}"
+
+
+def write_pictures(workdir: epath.Path, dataset: Dataset) -> None:
+    """Writes the pictures of a training, if the workdir does not have them.
+
+    Args:
+        workdir: folder of the run.
+        dataset: the images that can be read.
+    """
+    most = stores.MOST_PICTURES if jax.process_count() == 1 else _PICTURES
+    stores.complete(workdir, dataset, most)
 
 
 def initial_weights(stages: list[BuiltRun], again: bool) -> Weights | None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cluster_jax import ImageClusterer, load
-from cluster_jax.cli import cluster, predict
+from cluster_jax.cli import cluster, predict, update
 from cluster_jax.clustering import custom
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
@@ -105,7 +105,7 @@ def test_embeddings(write, tmp_path, capsys, refused):
     cluster.main(flags)
     assert "is finished" in capsys.readouterr().out
     write(SIGNS.format(is_unit=False, more=1))
-    assert "contains a run with clusterer_file = " in refused(cluster.main, *flags)
+    assert "out has a run with another clusterer_file; " in refused(cluster.main, *flags)
     (tmp_path / "mine.py").unlink()
     sys.modules.pop("mine")
     predict.main(["--workdir=out", "--features=x.npy", "--out=p.csv"])
@@ -125,8 +125,10 @@ def test_images(write, tmp_path, capsys):
     assert (fitted.predict(images) == fitted.labels_).all()
     write(SIGNS.format(is_unit=True, more="(n_clusters or 0) + (x[:, 2] > 0)"))
     again = ImageClusterer(**run).fit(images)
-    assert "the file of mine has changed: the images are clustered again" in capsys.readouterr().out
+    assert "are of another version of your modules" in capsys.readouterr().out
     assert again.n_clusters_ > 2
     sys.modules.pop("mine")
     (tmp_path / "mine.py").unlink()
     assert (load(tmp_path / "run").predict(images) == again.labels_).all()
+    update.main([f"--workdir={tmp_path / 'run'}", "--undo"])
+    assert (load(tmp_path / "run").labels_ == fitted.labels_).all()

@@ -107,5 +107,5 @@ def test_workdir_of_another_method(tmp_path):
     with pytest.raises(InputError) as error:
         pipeline.run_pipeline(made[1], tmp_path / "run")
     said = str(error.value)
-    assert "contains a run with method.name = cueco, not ncc (and " in said
+    assert "has a run with another method.name, method." in said
     assert io.read_json(tmp_path / "run" / "config.json") == config

@@ -1,5 +1,7 @@
 """A killed evaluation goes on with the stages that are kept; a sample is replaced by all images."""
 
+import shutil
+
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
@@ -101,21 +103,27 @@ def test_short_stages_are_not_kept(whole):
 
 
 def test_one_process_clusters_all_after_a_sample(tmp_path, monkeypatch, caplog):
-    """As on several hosts, whose default is a sample."""
+    """After a job of several hosts, whose default is a sample."""
     caplog.set_level("INFO")
     config = toy.config(toy.file(tmp_path))
     fitted = []
     fit = GridShift.fit
     monkeypatch.setattr(GridShift, "fit", lambda self, x: fitted.append(len(x)) or fit(self, x))
     section = type(pipeline.parse_config(config, "toy").eval)
-    with monkeypatch.context() as patch:
-        patch.setattr(section, "sample_of", lambda self, n, processes: 40 if n > 40 else None)
-        first = pipeline.run_pipeline(config, tmp_path / "run", "toy")
+
+    def on_several_hosts():
+        with monkeypatch.context() as patch:
+            patch.setattr(section, "sample_of", lambda self, n, processes: 40 if n > 40 else None)
+            return pipeline.run_pipeline(config, tmp_path / "run", "toy")
+
+    first = on_several_hosts()
+    assert on_several_hosts() == first, "it is finished"
     assert first["metrics"]["gridshift"]["rows_clustered"] == 40
     second = pipeline.run_pipeline(config, tmp_path / "run", "toy")
-    assert "a sample of 40 images: 64 are clustered now" in caplog.text
+    assert "of another version of your modules, or of a sample: they are" in caplog.text
     assert "rows_clustered" not in second["metrics"]["gridshift"]
-    pipeline.run_pipeline(config, tmp_path / "run", "toy")
+    assert pipeline.run_pipeline(config, tmp_path / "run", "toy") == second, "it is finished"
+    assert on_several_hosts() == second, "no sample replaces the clusters of all images"
     assert fitted == [40, 64]
 
 
@@ -139,9 +147,12 @@ def test_an_e_step_embeds_what_it_clusters_alone(tmp_path, monkeypatch):
     assert len([found for found in names if found == {"projection"}]) == 3
 
 
-def test_other_labels_after_the_training_leave_the_features(whole, tmp_path):
+@pytest.mark.parametrize("is_finished", [False, True])
+def test_other_labels_after_the_training_leave_the_features(whole, tmp_path, is_finished):
     """The scores are of the labels of now, whatever is beside the features."""
     config, workdir = _begun(whole, tmp_path)
+    if is_finished:
+        shutil.copytree(whole[1], workdir, dirs_exist_ok=True)
     before = io.read_arrays(workdir / "embedding.npz")
     labels = (before["labels"] + np.arange(64) // 32) % 3
     np.save(tmp_path / "labels.npy", labels)
@@ -150,3 +161,11 @@ def test_other_labels_after_the_training_leave_the_features(whole, tmp_path):
     assert results["metrics"]["collapse"].keys() == {"backbone", "projection"}
     assert np.array_equal(records.read(workdir).truth, labels)
     toy.assert_same(io.read_arrays(workdir / "embedding.npz"), before)
+    # They stay where a command names none.
+    section = {"n_init": config.eval.n_init + 1}
+    config = toy.config(config.data.dir, eval=section, data={"labels": None})
+    pipeline.run_pipeline(config, workdir, "toy")
+    run = records.read(workdir)
+    assert np.array_equal(run.truth, labels)
+    assert run.number == 2 + is_finished
+    assert run.config["data"]["labels"] == str(tmp_path / "labels.npy")

@@ -22,7 +22,7 @@ from cluster_jax.runs import claims, provenance, trainings
 from cluster_jax.runs import run as records
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.run import Run
-from cluster_jax.runs.states import undo
+from cluster_jax.runs.states import correct, undo
 from cluster_jax.training import build, checkpoint, loop, progress, watch
 from cluster_jax.training import state as states
 from cluster_jax.training.checkpoint import Checkpoints
@@ -132,17 +132,27 @@ def test_finished_run_prints_and_trains_nothing(finished, caplog, monkeypatch):
     monkeypatch.setattr(build, "build_run", lambda config: pytest.fail("built again"))
     assert pipeline.run_pipeline(config, workdir, "toy") == results
     assert "is finished, and its images were not read again" in caplog.text
+    config = config.copy_and_resolve_references()
+    config.note = "No result depends on it."
+    config.train.log_every = 3
+    assert pipeline.run_pipeline(config, workdir, "toy").items() >= results.items()
 
 
-def test_changed_evaluation_clusters_the_stored_embedding(finished, tmp_path, monkeypatch):
+def test_changed_evaluation_clusters_the_stored_embedding(finished, tmp_path, monkeypatch, caplog):
+    caplog.set_level("INFO")
     config, workdir, _ = finished
     workdir = shutil.copytree(workdir, tmp_path / "run")
+    correct(workdir, names={"0": "cats", "1": "dogs"})
+    undo_command = f"`cluster-jax update --workdir={workdir} --undo`"
     monkeypatch.setattr(loop, "train", lambda *a, **k: pytest.fail("trained again"))
     changed = config.copy_and_resolve_references()
     changed.eval.bandwidth = "1e6"  # as a flag would give it
     again = pipeline.run_pipeline(changed, workdir, "toy")
     assert again["metrics"]["gridshift"]["n_clusters"] == 1
-    before, after = records.read(workdir, 1), records.read(workdir)
+    said = f"{workdir} are of another eval.bandwidth: they are replaced, and {undo_command} brings"
+    assert said in caplog.text
+    assert "This no longer holds: the cluster 'cats'" in caplog.text
+    before, after = records.read(workdir, 2), records.read(workdir)
     assert len(set(after.labels)) == 1
     (now,) = set(after.labels.tolist())
     sizes = np.bincount(before.labels)
