@@ -137,7 +137,7 @@ def test_a_folder_and_its_workdir(images, tmp_path, monkeypatch):
     (tmp_path / "a" / "00.png").unlink()
     with pytest.raises(ValueError, match=r"images.* have changed"):
         clone(made).fit(tmp_path / "a")
-    with pytest.raises(ValueError, match=r"data.dir = .*another folder"):
+    with pytest.raises(ValueError, match=r"another data.dir, data.name; choose another folder$"):
         clone(made).fit(images)
 
 
