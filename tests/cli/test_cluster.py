@@ -479,6 +479,8 @@ def test_files_of_another_run_are_named(files, run, not_clustered):
     assert "run is finished" in run(f"--features=x8.npy {flags}")
     update = "`cluster-jax update --workdir=run --features=FILE` takes other rows in, or choose"
     assert f"run has a run with another --features; {update}" in not_clustered(f"x {flags}")
+    said = not_clustered(f"--features=x4.npy {flags} --seed=5")
+    assert "run has a run with another seed; choose another folder" in said, "no update is like it"
     run("--features=x4.npy --workdir=means --method=kmeans --n-clusters=2 --report=no")
     said = not_clustered("x --workdir=means --method=kmeans --n-clusters=2")
     assert "means has a run with another --features; choose another folder" in said

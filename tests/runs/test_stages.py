@@ -113,6 +113,10 @@ def test_what_a_run_leaves(whole, built):
     assert progress.read_log(workdir)[-1]["step"] == STEPS
 
 
+def test_a_finished_discovery_is_not_clustered_again(whole, config):
+    assert pipeline.run_pipeline(config, whole[0]) == whole[1], "also the seconds that it took"
+
+
 def test_figures_are_those_of_the_stored_features(whole, built):
     workdir, results = whole
     dataset, test = built["ncl"].training.dataset, built["ncl"].test

@@ -77,6 +77,17 @@ def test_a_run_of_another_config(tmp_path, config, message):
     assert "\n" not in str(error.value)
 
 
+def test_an_unfinished_run_of_other_images(tmp_path):
+    folder = _write(tmp_path / "run", OF_IMAGES)
+    images = {"size": 3, "sha256": "x"}
+    assert claims.check_images(folder, images) == {}
+    io.write_json(folder / "images.json", {**images, "workdir": "x"})
+    assert claims.check_images(folder, images).keys() == {*images, "workdir"}
+    do = "remove that folder, which has no results yet, or choose another folder$"
+    with pytest.raises(InputError, match=f"have changed since the run in {folder} started: {do}"):
+        claims.check_images(folder, {**images, "sha256": "y"})
+
+
 @pytest.mark.parametrize("name", ["clusters.npz", "clusterer.npz"])
 def test_a_folder_of_an_older_version(tmp_path, name):
     folder = _write(tmp_path / "run")
