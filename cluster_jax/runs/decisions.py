@@ -176,39 +176,58 @@ def receivers(merges: Iterable[tuple[int, int]]) -> dict[int, int]:
     return result
 
 
-def without_ended(run: Run) -> Run:
+def without_ended(run: Run, *, with_clusters: bool) -> Run:
     """Returns a run whose rows were clustered again, without the decisions that have ended.
 
-    A decision about a row has ended if the row is no longer decided, a merge if the merged cluster
-    is there again or the receiving one is not, and any other one if its cluster is gone; but a name
-    stays with its number. Rows that are found elsewhere than the decisions put them were found
-    where they are.
+    A merge has ended if the merged cluster is there again. Rows that are found elsewhere than the
+    decisions put them were found where they are. Rows that have left, and about which nothing is
+    decided any more, are forgotten.
 
     Args:
         run: the run, of which labels and decided rows are those of now, and `said` and what was
             found those of the state before.
+        with_clusters: whether a decision ends with its cluster, and one about a row also if the row
+            is no longer decided; a name stays with its number.
     """
-    columns = run.columns.copy()
-    there = set(run.labels.tolist())
-    ended = set(columns["id"][~columns["decided"]].tolist())
-    now = folded(run, [_without_ended(file, there, ended) for file in run.said])
+    there = {NO_CLUSTER, *run.labels.tolist()}
+    said = [_without_merges(file, there) for file in run.said]
+    if with_clusters:
+        ended = set(run.columns["id"][~run.columns["decided"]].tolist())
+        said = [_without(file, there, ended) for file in said]
+    now = folded(run, said)
+    columns, departed = run.columns.copy(), now.departed
     is_as_found = columns["decided"] | (now.labels == run.labels)
     columns["found"] = np.where(is_as_found, columns["found"], run.labels)
     columns["kept"] = now.columns["kept"]
-    return dataclasses.replace(now, columns=columns)
+    stays = departed["decided"] | np.isin(departed["label"], list(now.held))
+    if with_clusters:
+        stays &= np.isin(departed["label"], list(there))
+    return dataclasses.replace(
+        now,
+        columns=columns,
+        departed=departed[stays],
+        departed_facts=now.departed_facts[stays],
+        departed_names=tuple(itertools.compress(now.departed_names, stays)),
+    )
 
 
-def _without_ended(said: Decisions, there: Collection[int], ended: Collection[int]) -> Decisions:
-    """Returns a file without the decisions that have ended, see `without_ended`.
+def _without_merges(said: Decisions, there: Collection[int]) -> Decisions:
+    """Returns a file without the merges of clusters that are there again."""
+    return said._replace(merges=tuple(pair for pair in said.merges if pair[0] not in there))
+
+
+def _without(said: Decisions, there: Collection[int], ended: Collection[int]) -> Decisions:
+    """Returns a file without what it says of clusters that are gone, or of rows that have ended.
 
     Args:
         said: the file.
         there: the clusters of now.
         ended: numbers of rows that are no longer decided.
     """
+    labels = said.labels.items()
     return said._replace(
-        labels={id: label for id, label in said.labels.items() if id not in ended},
-        merges=tuple(pair for pair in said.merges if pair[0] not in there and pair[1] in there),
+        labels={id: label for id, label in labels if label in there and id not in ended},
+        merges=tuple(pair for pair in said.merges if pair[1] in there),
         new={key: number for key, number in said.new.items() if number in there},
         whole=tuple(label for label in said.whole if label in there),
     )

@@ -118,7 +118,8 @@ def next_state(before: Run, now: Now, x: Rows, numbers: Numbers, clustering: Clu
         columns["earlier"] = columns["label"]
     is_new = (columns["label"] != after.labels) | (numbers != "kept")
     columns["found"] = np.where(is_new & ~is_decided, columns["label"], columns["found"])
-    after = decisions.without_ended(dataclasses.replace(after, columns=columns))
+    after = dataclasses.replace(after, columns=columns)
+    after = decisions.without_ended(after, with_clusters=numbers == "other")
     born = {event.id for event in state.events if event.kind == stable_ids.EMERGED}
     had = before.labels
     is_there = now.old < len(had)

@@ -133,17 +133,17 @@ def _after_corrections(before: Run, run: Run, has_browser: bool) -> Run:
         run: that state with the decisions applied.
         has_browser: whether one of the files names its browser.
     """
-    is_other = (run.columns != before.columns).any()
+    is_other = (run.columns != before.columns).any() or run.shaped != before.shaped
     if run.state != before.state or is_other:
         if (run.columns[_CLUSTERS] != before.columns[_CLUSTERS]).any():
             run = measured.described(run)
         # A name alone changes nothing that is measured: of rows that an update has brought into
         # another order, not even the sample of the silhouette.
-        if is_other or run.shaped != before.shaped:
+        if is_other:
             run = measured.measured(run)
         return dataclasses.replace(run, number=before.number + 1, made_by="corrections")
     # What two people have said holds as long as one of them says it.
-    return dataclasses.replace(before, said=run.said) if has_browser else before
+    return run if has_browser else before
 
 
 def _apply(run: Run, said: dict[str, Any]) -> Run:

@@ -469,6 +469,32 @@ def test_what_was_named_or_decided_comes_back_with_its_rows(run):
     assert named.next_label == back.next_label
 
 
+def test_what_was_said_of_a_cluster_comes_back_with_its_rows(run):
+    """Also if all of them have left, and what was said is taken back while they are away."""
+    a, b, c, d = of_first(run)[[0, 25, 50, 75]].tolist()
+    file = said_by(run, browser="anna", merges=[[d, c]], whole=[c])
+    less = said_by(run, "less.json", browser="anna", whole=[c])
+    said = (corrected(run, file).whole, corrected(run, file).shaped)
+    updated(run, FIRST[:50], confirmed=True)
+    back = updated(run, FIRST)
+    assert of(back, FIRST[[0, 25, 50, 75]]) == [a, b, c, c]
+    assert (back.whole, back.shaped) == said == ({c}, {c})
+    updated(run, FIRST[:50], confirmed=True)
+    assert (corrected(run, less).whole, corrected(run, less).shaped) == ({c}, set())
+    assert of(updated(run, FIRST), FIRST[[0, 25, 50, 75]]) == [a, b, c, d]
+
+
+def test_what_was_decided_about_a_row_that_has_left_ends_with_its_cluster(run):
+    a, b, c, d = of_first(run)[[0, 25, 50, 75]].tolist()
+    corrected(run, said_by(run, labels={"0": b, "25": c, "50": d, "75": a}))
+    updated(run, np.delete(FIRST, [0, 25, 50, 75], axis=0))
+    update.with_number(run, 1, with_report=False)
+    there = set(records.read(run).labels.tolist())
+    back = updated(run, FIRST)
+    assert set(back.labels.tolist()) == there
+    assert len(there) == 1
+
+
 def test_a_row_of_the_run_is_there_before_an_equal_one_that_has_left(run):
     """Though a person had decided about the one that has left, which comes back with the second."""
     a, b = of_first(run)[[0, 25]].tolist()
