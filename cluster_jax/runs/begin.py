@@ -193,9 +193,10 @@ def _training(
     arguments see `_photos`.
     """
     is_same = finished is not None and not replaces
-    needed = {workdirs.IMAGES, workdirs.TRAIN_EMBEDDING, workdirs.ENCODER}
-    needed.add(stores.path_of(workdir).name)
-    if workdirs.agree(is_same and needed <= buckets.names(workdir), workdir):
+    needed = {workdirs.IMAGES, workdirs.TRAIN_EMBEDDING, stores.path_of(workdir).name}
+    is_whole = needed <= buckets.names(workdir)
+    is_whole = is_whole and workdirs.has_encoder(workdir, config.eval.features)
+    if workdirs.agree(is_same and is_whole, workdir):
         return _finished(workdir, dataset, report)
     started = time.perf_counter()
     io.check_writable(workdir)

@@ -490,10 +490,12 @@ class Run:
         """
         if self.is_trained:
             file = self.workdir / workdirs.ENCODER
-            if not file.exists():
+            features = self.config["eval"]["features"]
+            if not workdirs.has_encoder(self.workdir, features):
                 raise InputError(
-                    f"{file} must be there to embed new images; got none: run the command of the "
-                    f"run again with --workdir={self.workdir}, which makes it of a checkpoint"
+                    f"{file} must be that of eval.features={features} to embed new images; got "
+                    "none or another one: run the command of the run again with "
+                    f"--workdir={self.workdir}, which makes it of a checkpoint"
                 )
             return Encoder.load(file)
         config = parse_config(self.config)

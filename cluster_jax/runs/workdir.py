@@ -182,6 +182,25 @@ def of_run(path: epath.PathLike) -> epath.Path:
     return workdir
 
 
+def has_encoder(workdir: epath.Path, features: str) -> bool:
+    """Returns whether the encoder of a training is there, and makes these features.
+
+    It makes those of the last command, which are others than those of a state that an undo has
+    brought back if that command had another `eval.features`.
+
+    Args:
+        workdir: folder of the run.
+        features: `eval.features`, by which the fingerprint in the file ends.
+
+    Raises:
+        DamagedFile: it is not as it was written.
+    """
+    try:
+        return io.read_fingerprint(workdir / ENCODER).endswith(f":{features}")
+    except FileNotFoundError:
+        return False
+
+
 def states_of_run(workdir: epath.Path) -> list[int]:
     """Returns the numbers of the states of a run, ascending, at least one.
 

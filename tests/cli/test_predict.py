@@ -159,7 +159,7 @@ def test_an_encoder_that_is_missing_or_damaged_is_made_again(trained, workdir):
     with pytest.raises(InputError, match=r"encoder\.npz is damaged"):
         records.read(workdir).encoder()
     file.unlink()
-    with pytest.raises(InputError, match=r"encoder\.npz must be there .*got none: run the command"):
+    with pytest.raises(InputError, match=r"encoder\.npz must be that of .*got none or another one"):
         records.read(workdir).encoder()
     with pytest.raises(InputError, match=r"got .*run, without encoder\.npz"):
         Encoder.load(workdir)

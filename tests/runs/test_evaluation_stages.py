@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
+from cluster_jax import load
 from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.core import io
+from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import clusters, evaluate, stages
 from cluster_jax.runs import begin as pipeline
 from cluster_jax.runs import run as records
+from cluster_jax.runs.states import undo
 from cluster_jax.training import stages as training_stages
 from tests import toy
 
@@ -169,3 +172,20 @@ def test_other_labels_after_the_training_leave_the_features(whole, tmp_path, is_
     assert np.array_equal(run.truth, labels)
     assert run.number == 2 + is_finished
     assert run.config["data"]["labels"] == str(tmp_path / "labels.npy")
+
+
+def test_an_undo_of_other_features_needs_their_encoder(tmp_path):
+    """The one that is there makes other features; the command of the run makes it again."""
+    config = toy.config(toy.file(tmp_path), eval={"features": "projection"})
+    workdir = tmp_path / "run"
+    first = pipeline.run_pipeline(config, workdir, "toy")
+    images = toy.images()[0]
+    labels = load(workdir).predict(images)
+    others = toy.config(config.data.dir, eval={"features": "backbone"})
+    pipeline.run_pipeline(others, workdir, "toy")
+    assert load(workdir).transform(images).shape[1] != records.read(workdir, 1).features.shape[1]
+    undo(workdir)
+    with pytest.raises(InputError, match=r"encoder.npz must be that of eval.features=projection"):
+        load(workdir).predict(images)
+    assert pipeline.run_pipeline(config, workdir, "toy") == first, "not clustered again"
+    assert (load(workdir).predict(images) == labels).all()
