@@ -159,7 +159,7 @@ def _photos(
         with workdirs.locked(workdir):
             if claims.claim(workdir, config.values) is None:
                 before, now = photos.first(inputs, workdir)
-                run = update.next_of_run(before, now, "other", started, with_report=report)
+                run = update.next_of_run(before, now, "refit", started, with_report=report)
                 photos.kept_in(workdir, {}).remove()
                 return _told(before, run)
         return _run(config, workdir, dataset, report)  # Another process has been faster.

@@ -32,7 +32,7 @@ from cluster_jax.runs.run import COLUMNS, Run
 # `clustering.stable_ids`. "refit": all rows get the clusters that are found, which have the numbers
 # of those of which they are the same, and only rows stay that a person has decided about or whose
 # cluster is in `Run.held`. "other": as "refit", but such a row stays only if its cluster does, so
-# that there are as many clusters as are asked for.
+# that there are as many clusters as are asked for. A first run is a refit of an empty run.
 Numbers = Literal["kept", "refit", "other"]
 
 
@@ -108,13 +108,13 @@ def next_state(before: Run, now: Now, x: Rows, numbers: Numbers, clustering: Clu
     """
     after = now.after
     found = clustering.cluster_labels
-    state = _numbered(now, x, numbers, clustering) if len(now.old) else _first(after, found)
+    state = _numbered(now, x, numbers, clustering)
     columns = after.columns.copy()
     columns["label"] = state.ids
     columns["apart"] = state.apart
     is_decided = columns["decided"] & (columns["label"] == after.labels)
     columns["decided"] = is_decided  # A decision ends with its cluster.
-    if numbers != "other" or not len(now.old):
+    if numbers != "other":
         columns["earlier"] = columns["label"]
     is_new = (columns["label"] != after.labels) | (numbers != "kept")
     columns["found"] = np.where(is_new & ~is_decided, columns["label"], columns["found"])
@@ -200,7 +200,7 @@ def placer_of(clustering: Clustering, ids: NDArray, x: NDArray, run: Run) -> Pla
 
 
 def _numbered(now: Now, x: Rows, numbers: Numbers, clustering: Clustering) -> stable_ids.State:
-    """Returns the clusters of the n rows, of which some are old, with their numbers.
+    """Returns the clusters of the n rows, of which some may be old, with their numbers.
 
     For the arguments see `next_state`.
     """
@@ -218,18 +218,6 @@ def _numbered(now: Now, x: Rows, numbers: Numbers, clustering: Clustering) -> st
         return _other(after, stable_ids.refit(known, found), labels, is_decided)
     assert clustering.tree is not None
     return _kept(known, n_old, x, clustering.tree, is_fixed, after.originals, now.changed)
-
-
-def _first(after: Run, found: NDArray) -> stable_ids.State:
-    """Returns the clusters int `[n]` of a first state; no number is one that the run has used."""
-    state = stable_ids.start(found)
-    first = after.next_label
-    return state._replace(
-        ids=np.where(state.ids == NO_CLUSTER, NO_CLUSTER, state.ids + first),
-        next_id=first + state.next_id,
-        updates=after.updates + 1,
-        events=tuple(event._replace(id=event.id + first) for event in state.events),
-    )
 
 
 def _other(

@@ -104,7 +104,7 @@ def next_of_images(
     empty = dataclasses.replace(unlabeled, columns=after.columns[:0])
     made = made._replace(embedding={name: x[rows] for name, x in made.embedding.items()})
     first = Now(unlabeled, np.arange(0))
-    scored = finish.next_of_images(empty, first, "other", made, started)
+    scored = finish.next_of_images(empty, first, "refit", made, started)
     columns = after.columns.copy()
     columns["found"] = found.classes
     kmeans_labels = np.full(len(columns), NO_CLUSTER, np.int32)

@@ -120,7 +120,7 @@ def _first(before: Run, after: Run, values: Rows, *, with_report: bool) -> Run:
         with_report: whether to write the page.
     """
     started = time.perf_counter()
-    run = clustered(before, Now(after, np.arange(0)), values, "kept", devices.say)
+    run = clustered(before, Now(after, np.arange(0)), values, "refit", devices.say)
     seconds = {"seconds": {"cluster": time.perf_counter() - started}}
     run = dataclasses.replace(run, results={**run.results, **seconds})
     if not devices.is_first():

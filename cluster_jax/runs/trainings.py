@@ -24,7 +24,7 @@ from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.embedding_files import Embeddings, Files
 from cluster_jax.runs.features import embed_images
-from cluster_jax.runs.next_state import Now
+from cluster_jax.runs.next_state import Now, Numbers
 from cluster_jax.runs.run import Run
 from cluster_jax.training import build, checkpoint, loop, watch
 from cluster_jax.training import state as states
@@ -212,7 +212,8 @@ def next_state(
     )
     if (found := novel.discover(inputs, features)) is not None:
         return before, novel.next_of_images(before, now, dataset, made, found, started)
-    return before, finish.next_of_images(before, now, "other", made, started)
+    numbers: Numbers = "other" if before.number else "refit"
+    return before, finish.next_of_images(before, now, numbers, made, started)
 
 
 def _waiting(config: RunConfig) -> str:
