@@ -8,21 +8,29 @@ from typing import Any
 import pytest
 
 
-def every_row(names: str | tuple[str, ...], rows: Iterable[Any]) -> Callable[..., Any]:
+def every_row(
+    names: str | tuple[str, ...], rows: Iterable[Any], slow: Iterable[Any] = ()
+) -> Callable[..., Any]:
     """Makes one test of a function and the rows that `pytest.mark.parametrize` would take.
 
     Each row has a folder of its own in `tmp_path`, and what it patches or prints is undone and
     forgotten after it. A failure names its row; the rows that follow it do not run.
+
+    Args:
+        names: of the columns.
+        rows: of every run of the suite.
+        slow: more rows, in a second test, which is slow: those that take the way of another row.
     """
     columns = [name.strip() for name in names.split(",")] if isinstance(names, str) else names
-    rows = list(rows)
+    rows, nightly = list(rows), list(slow)
+    chosen = f"{columns[0]}_rows"
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(test)
 
         @functools.wraps(test)
         def run(**fixtures: Any) -> None:
-            for i, row in enumerate(rows):
+            for i, row in enumerate(fixtures.pop(chosen, rows)):
                 values = dict(zip(columns, row if len(columns) > 1 else (row,), strict=True))
                 with pytest.MonkeyPatch.context() as patch:
                     try:
@@ -32,8 +40,13 @@ def every_row(names: str | tuple[str, ...], rows: Iterable[Any]) -> Callable[...
                         raise
 
         kept = [p for name, p in signature.parameters.items() if name not in columns]
+        if nightly:
+            kept.append(inspect.Parameter(chosen, inspect.Parameter.KEYWORD_ONLY))
         run.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
-        return run
+        if not nightly:
+            return run
+        both = [rows, pytest.param(nightly, marks=pytest.mark.slow)]
+        return pytest.mark.parametrize(chosen, both, ids=["rows", "slow rows"])(run)
 
     return decorate
 

@@ -44,8 +44,9 @@ def test_every_key_of_the_base_config_is_explained():
 
 
 # Tracing a step of a ResNet takes most of the time of a test. A forward pass is traced instead, of
-# one method and network once, and of each variant of a ResNet once with all its blocks, else with
-# the first block of each stage; tests/test_configs_run.py trains all, small.
+# each network once, and of each variant of a ResNet once with all its blocks, else with the first
+# block of each stage; tests/methods has what each method embeds by, and tests/test_configs_run.py
+# trains all, small.
 FORWARD, WHOLE = set(), set()
 
 
@@ -77,7 +78,7 @@ def test_config_builds(name, tmp_path, monkeypatch):
     if config.method.get("n_prototypes"):
         config.method.n_prototypes = (5, 20) if config.method.name == "pcl" else 20
     sections = config_json(config)
-    key = str((sections["network"], sections["method"]["name"], sections["encoder"], shape))
+    key = str((sections["network"], sections["encoder"], shape))
     forward = functools.partial(build.check_features, features="backbone")
     monkeypatch.setattr(build, "try_step", (lambda run: None) if key in FORWARD else forward)
     FORWARD.add(key)

@@ -196,7 +196,7 @@ with exit_codes.handle_errors():
 """
 
 
-@pytest.mark.parametrize("streams", [">&-", "2>&-", "<&- >&- 2>&-", "| head -1"])
+@every_row("streams", ["<&- >&- 2>&-", "| head -1"], slow=[">&-", "2>&-"])
 def test_streams_that_are_closed_end_no_run(tmp_path, streams):
     command = f"'{sys.executable}' -c '{CLOSED}' '{tmp_path}/file' {streams}"
     done = subprocess.run(

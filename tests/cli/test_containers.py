@@ -20,10 +20,11 @@ export TMPDIR={out} PYTHONPATH={root} JAX_PLATFORMS=cpu
 cd /
 {commands}
 """
+# In one process: to start two takes most of the time.
 COMMANDS = """
-run="taskset -c 0 {python} -m cluster_jax.cli.app"
-$run cluster --features={here}/x.npy --workdir={out}/c --quiet
-$run predict --workdir={out}/c --features={here}/x.npy --json
+taskset -c 0 {python} -c 'from cluster_jax.cli import app
+app.main(["cluster", "--features={here}/x.npy", "--workdir={out}/c", "--quiet"])
+app.main(["predict", "--workdir={out}/c", "--features={here}/x.npy", "--json"])'
 """
 
 

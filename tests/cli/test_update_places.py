@@ -137,7 +137,7 @@ def test_a_file_that_was_cut_is_the_photo_that_it_was(run, length, capsys, refus
     assert toy.table(run) == before
 
 
-@pytest.mark.parametrize("name", ["more.zip", "MORE.ZIP"])
+@pytest.mark.parametrize("name", ["MORE.ZIP", pytest.param("more.zip", marks=pytest.mark.slow)])
 def test_a_zip_is_refused_beside_folders_and_gives_way_to_its_own(run, name, refused):
     """A folder is one whatever its name, and an unpacked photo is the same photo."""
     toy.save(pathlib.Path("unpacked"), PIXELS[33:45])

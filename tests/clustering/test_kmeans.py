@@ -324,8 +324,15 @@ def test_rounding_does_not_choose_between_two_rows_of_a_pair(x64):
         np.testing.assert_array_equal(other, first)
 
 
-@pytest.mark.parametrize("devices", [1, 4])
-@pytest.mark.parametrize(("metric", "k"), [("euclidean", 53), ("spherical", 7)])
+@pytest.mark.parametrize(
+    ("metric", "k", "devices"),
+    [
+        ("euclidean", 53, 4),
+        ("spherical", 7, 1),
+        pytest.param("euclidean", 53, 1, marks=pytest.mark.slow),
+        pytest.param("spherical", 7, 4, marks=pytest.mark.slow),
+    ],
+)
 def test_blocks_give_the_same_as_all_rows_at_once(tmp_path, metric, k, devices):
     """A memory map of float16, in blocks that divide neither rows nor devices."""
     x = blobs(dtype=np.float16)

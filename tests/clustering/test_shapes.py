@@ -29,16 +29,16 @@ def broken_of_nothing(seeds):
 
 
 def test_no_clear_answer_is_wrong():
-    found = list(answers(range(12)))
+    found = list(answers(range(6)))
     assert [
         habits for score, verdict, habits in found if verdict != "unclear" and score < 0.95
     ] == []
-    assert sum(verdict == "clear" for _, verdict, _ in found) >= 8
+    assert sum(verdict == "clear" for _, verdict, _ in found) >= 4
     assert np.mean([score for score, _, _ in found]) > 0.97
 
 
 def test_nothing_is_cut_with_confidence():
-    assert list(broken_of_nothing(range(0, 16, 2))) == []
+    assert list(broken_of_nothing(range(0, 16, 4))) == []
 
 
 @pytest.mark.slow

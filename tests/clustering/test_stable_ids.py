@@ -13,6 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from cluster_jax.clustering import stable_ids, tree_fit
 from cluster_jax.clustering.smooth_tree import SmoothTree
+from tests.rows import every_row
 
 
 def kinds(seed=0, n=6, d=20, gap=4.0):
@@ -69,7 +70,7 @@ def test_a_class_that_arrives_little_by_little_is_born():
     assert adjusted_rand_score(np.concatenate(truth), model.labels_) == 1
 
 
-@pytest.mark.parametrize(("n", "centers", "step"), [(60, 6, 1), (200, 5, 20)])
+@every_row(("n", "centers", "step"), [(60, 6, 1)], slow=[(200, 5, 20)])
 def test_batches_end_with_the_clusters_of_one_fit(n, centers, step):
     """Rows of the first batch are near copies in it, and not beside the later ones."""
     x, y = make_blobs(n, 8, centers=centers, random_state=0)

@@ -157,9 +157,9 @@ def of_params(name):
     return loss
 
 
-def all_losses(run, params, batch):
+def all_losses(run, params, batch, names=ALL):
     """Name -> value and gradient of every loss by one way to run them, compiled at once."""
-    return jax.jit(lambda p, b: {name: run(of_params(name), p, b) for name in ALL})(params, batch)
+    return jax.jit(lambda p, b: {name: run(of_params(name), p, b) for name in names})(params, batch)
 
 
 def one_device(loss, params, batch):
@@ -338,9 +338,17 @@ def wrong_rows_are_refused(name, way):
 CHECKS = dict.fromkeys(("one device", *RUNS), equals_one_device)
 CHECKS |= {"bfloat16": bfloat16_in_float32_out, "NaN": nan_in_nan_out}
 CHECKS |= {"wrong rows": wrong_rows_are_refused}
-# A program of all losses takes eight seconds to compile. These differ from a way that is always
-# checked in where the mean or the gradient is taken; the methods' steps are "inside, varying".
-SLOW = {*RUNS} - {"check_vma"}
+# A program of all losses takes eight seconds to compile. Always checked are a few losses, and all
+# in the steps of the methods, which are "inside, varying".
+SLOW = {*RUNS}
+# One of each way in which a loss reduces over devices: a mean of values, of statistics; rows that
+# are gathered, with and without this device's places among them; sums of labels that are integers
+# and shares; labels that are scattered; sums until they are balanced.
+FEW = (
+    "byol", "barlow_twins", "cluster_contrast", "info_nce_views, positive left out", "nrcc_views",
+    "kernel_clip, halves", "pairwise_bce", "proto_cl", "proto_cl_views", "swapped_prediction",
+    "supervised_contrast",
+)  # fmt: skip
 
 
 @functools.cache
@@ -359,6 +367,14 @@ def cell(name, way):
 def test_every_loss_in_every_way(way):
     names = ALL if CHECKS[way] is equals_one_device else LOSSES
     assert {name: cell(name, way) for name in names} == dict.fromkeys(names, "yes")
+
+
+def test_few_losses_by_the_gradient_of_a_mean_over_devices(x64):
+    found = jax.device_get(all_losses(WAYS["check_vma"], PARAMS, BATCH, FEW))
+    for name in FEW:
+        want, want_slope = results("one device")[name]
+        np.testing.assert_allclose(found[name][0], want, rtol=1e-10, err_msg=name)
+        np.testing.assert_allclose(found[name][1], want_slope, 1e-8, 1e-10, err_msg=name)
 
 
 A, B, C, _ = views()

@@ -105,7 +105,9 @@ VARIANTS = (
     ("simclr", {"sampler": "augment"}),
 )
 # Slow: with the network, predictor and queue of another case, and a loss that the bare steps have.
-ALIKE = ("barlow", "cc", "pcl", "kernel_infonce", "kernel_infonce on moco")
+ALIKE = (
+    "simsiam", "barlow", "ncc", "cueco", "cc", "pcl", "kernel_infonce", "kernel_infonce on moco"
+)  # fmt: skip
 REGULARIZED = [
     pytest.param(
         case,

@@ -46,7 +46,7 @@ NAMED = {
     },
 }
 CASES = [(SMALL, "conv1"), (SMALL, "dense"), (RESNET, "stage3")]
-CASES += [(VIT, "embedding"), (VIT, "block3")]
+CASES += [(VIT, "embedding"), pytest.param(VIT, "block3", marks=pytest.mark.slow)]
 
 
 def build(base, frozen):
@@ -111,7 +111,7 @@ def stepped(network, params, name):
 
 
 @pytest.mark.usefixtures("shallow")
-@pytest.mark.parametrize(("base", "last"), CASES, ids=[f"{b['name']}-{x}" for b, x in CASES])
+@pytest.mark.parametrize(("base", "last"), CASES)
 def test_frozen_blocks_stay_as_they_are(keys, base, last):
     """In gradients, statistics, the mask, and an optimizer's steps with momentum and decay."""
     network = build(base, last)
@@ -139,7 +139,7 @@ def test_frozen_blocks_stay_as_they_are(keys, base, last):
 
 
 @pytest.mark.usefixtures("shallow")
-@pytest.mark.parametrize("base", [SMALL, RESNET, VIT], ids=["small", "resnet18", "vit"])
+@every_row("base", [SMALL, VIT], slow=[RESNET])
 def test_nothing_is_frozen_by_default(keys, base):
     network = build(base, None)
     assert network.frozen is None

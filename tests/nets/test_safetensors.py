@@ -162,7 +162,10 @@ def check_equal(converted, expected):
 @pytest.mark.parametrize(
     ("name", "layout"),
     [
-        *((name, "") for name in resnet.NAMES),
+        ("resnet18", ""),
+        # The same blocks as in ResNet-18, more of them.
+        pytest.param("resnet34", "", marks=pytest.mark.slow),
+        ("resnet50", ""),
         ("vit_tiny_patch16", TIMM),
         ("vit_tiny_patch14_reg4", TIMM),
         ("vit_tiny_patch14_reg4", HF),

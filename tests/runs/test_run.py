@@ -231,10 +231,10 @@ def test_checkpoints_are_not_touched_by_later_steps(tmp_path):
     run = toy.built(config)
     _train(run, tmp_path / "run")
     states_at = []
-    for stop in (1, 2, 3):
+    for stop in (1, 3):
         short = run._replace(total_steps=stop)
         states_at.append(_arrays(_train(short, tmp_path / f"to{stop}")))
-    for stop, state in zip((1, 2, 3), states_at, strict=True):
+    for stop, state in zip((1, 3), states_at, strict=True):
         target = build.abstract_state(run)
         saved = checkpoint.read(tmp_path / "run" / checkpoint.FOLDER, target, stop)
         toy.assert_same(state, _arrays(saved))

@@ -282,7 +282,7 @@ def test_shaping_of_gradients(rng):
 
 
 @both_momenta
-@pytest.mark.parametrize("iterations", [1, 4])
+@pytest.mark.parametrize("iterations", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_a_scan_gives_the_views_of_the_unrolled_loop(keys, momentum, iterations):
     images, key = jax.random.normal(next(keys), (3, 2, 2, 1)), next(keys)
     settings = {"iterations": iterations, "momentum": momentum, "clip": 1.0}
