@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if flags.labels is not None:
             labels = tables.read_labels(flags.labels, len(features.values))
         from cluster_jax.core import devices  # Not before: bad input is told without JAX.
-        from cluster_jax.runs import rows
+        from cluster_jax.runs import begin
 
         if options.method == "kmeans":
             devices.cpu_devices(devices.cores())
@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         files = {name: getattr(flags, name) for name in ("features", "labels")}
         how = {"seed": flags.seed, "with_report": flags.report == "yes"}
         with checks.named(_FLAGS):
-            run = rows.cluster(features, labels, options, files, flags.workdir, **how)
+            run = begin.cluster(features, labels, options, files, flags.workdir, **how)
         if not devices.is_first():
             return
         written = workdirs.outputs(run.workdir)

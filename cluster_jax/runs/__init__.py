@@ -63,10 +63,10 @@ refused.
 An update of photos, of rows or of the number of clusters is `update._updated` or its last step,
 `update.next_of_run`, in a locked workdir. Its steps are the rows of now, `next_state`, `measured`
 and `page.publish_next`; the second and third are `rows.clustered`, and for images
-`finish.next_of_images`, in a first run as well. A first run of photos is the same step, of
-`photos.first`. `trainings` makes the features of a training, of which `embedding_files` says what
-is missing, and then its next state. `begin` leads to all of these. `claims` checks which run a
-folder is of; a run of images whose `Run.asked` is not what is asked for now is clustered again.
-`states` makes the states of a person, and `place` puts new rows into the clusters. `export`,
-`changes` and `provenance` only tell of a state.
+`finish.next_of_images`. A first run is the same step, of `photos.first` or `rows.first`.
+`trainings` makes the features of a training, of which `embedding_files` says what is missing, and
+then its next state. `begin` leads to all of these. `claims` checks which run a folder is of; a run
+of images whose `Run.asked` is not what is asked for now is clustered again. `states` makes the
+states of a person, and `place` puts new rows into the clusters. `export`, `changes` and
+`provenance` only tell of a state.
 """

@@ -12,12 +12,13 @@ from etils import epath
 from ml_collections import ConfigDict
 
 from cluster_jax.clustering import custom
-from cluster_jax.core import buckets, checks, hosts, io
+from cluster_jax.core import buckets, checks, devices, hosts, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.devices import say
+from cluster_jax.data import tables
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.evaluation import own
-from cluster_jax.evaluation.options import FINDERS
+from cluster_jax.evaluation.options import FINDERS, ClusterOptions
 from cluster_jax.report import summary
 from cluster_jax.runs import (
     changes,
@@ -27,6 +28,7 @@ from cluster_jax.runs import (
     finish,
     page,
     photos,
+    rows,
     start,
     trainings,
     update,
@@ -281,3 +283,54 @@ def _check_images(run: Run, dataset: Dataset) -> None:
     skipped = run.skipped if dataset.unreadable else ()
     if not {name for name, _ in now ^ known} <= {name for name, _ in skipped}:
         raise claims.changed(run.workdir)
+
+
+def cluster(
+    features: tables.Table,
+    labels: tables.Labels | None,
+    options: ClusterOptions,
+    files: Mapping[str, str | None],
+    workdir: epath.PathLike | None,
+    *,
+    seed: int,
+    with_report: bool,
+) -> Run:
+    """Returns the run of a clustering of features, after writing it.
+
+    If the folder has the finished run of the same features and options, it is returned; all outputs
+    are written again if `results.json` is missing or is that of another state. Several processes
+    all return the run, but only the first one locks the folder and writes files.
+
+    Args:
+        features: the features of all rows, and their ids. Of features that are read in blocks, a
+            random sample of at most 10,000 rows is in the report and in the silhouette.
+        labels: a label for each row, to score the clusters, or None.
+        options: how the rows are clustered; a metric or reduction that is None is chosen, see
+            `options.resolve`.
+        files: the paths of the files, by "features" and "labels"; None for no file of labels.
+        workdir: the folder; None: `clusters/NAME-HASH`, with a hash of options, content and seed.
+        seed: random seed.
+        with_report: whether to write `report.html`.
+
+    Raises:
+        InputError: the features, the labels or an option cannot be used; the folder cannot be
+            written, is damaged, used by another process, or has the run of other rows or options;
+            or there are several processes, and they do not share the folder, or the method is not
+            k-means without a reduction. No file of the run has been written then.
+    """
+    before, now = rows.first(features, labels, options, files, workdir, seed)
+    folder = before.workdir
+
+    def is_finished() -> bool:
+        with checks.named({"data.features": "--features", "data.labels": "--labels"}):
+            is_there = claims.claim(folder, before.config) is not None
+        return workdirs.agree(is_there, folder)
+
+    # Before the lock: a finished run may be read-only, and nothing is left in a refused folder.
+    if not is_finished():
+        started = time.perf_counter()
+        with workdirs.locked(folder) if devices.is_first() else contextlib.nullcontext():
+            if not is_finished():  # Another process may have been faster.
+                return update.next_of_run(before, now, "refit", started, with_report=with_report)
+    devices.say(f"{folder} is finished; choose another folder to run it again")
+    return page.ensured(records.read(folder), with_report=with_report)

@@ -50,6 +50,7 @@ class Now(NamedTuple):
             own order.
         pictures: the images, which are compared to find copies; None: a run of photos has them in
             its store, and other rows have none.
+        in_blocks: rows that do not fit into memory; None: the store of `after` has all rows.
     """
 
     after: Run
@@ -57,6 +58,7 @@ class Now(NamedTuple):
     changed: NDArray | None = None
     order: NDArray | None = None
     pictures: Dataset | None = None
+    in_blocks: Rows | None = None
 
 
 def with_rows(run: Run, count: int, first: int = 0) -> Run:

@@ -1,12 +1,11 @@
 """A run of embeddings: rows of features of the user's own are clustered. Nothing is embedded."""
 
-import contextlib
 import dataclasses
 import hashlib
 import json
 import pathlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -24,8 +23,7 @@ from cluster_jax.data import tables
 from cluster_jax.data.arrays import Shards
 from cluster_jax.data.images import FACTS
 from cluster_jax.evaluation.options import CLUSTERINGS, ClusterOptions, resolve
-from cluster_jax.runs import claims, finish, match, measured, page, provenance
-from cluster_jax.runs import run as records
+from cluster_jax.runs import claims, match, measured, provenance
 from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.match import Comparison
@@ -36,39 +34,15 @@ SAMPLE = 10_000  # rows that are described, of those that are read in blocks
 KMEANS = ("kmeans", "none")  # method and reduction that several processes compute together
 
 
-def cluster(
+def first(
     features: tables.Table,
     labels: tables.Labels | None,
     options: ClusterOptions,
     files: Mapping[str, str | None],
     workdir: epath.PathLike | None,
-    *,
     seed: int,
-    with_report: bool,
-) -> Run:
-    """Returns the run of a clustering of features, after writing it.
-
-    If the folder has the finished run of the same features and options, it is returned; all outputs
-    are written again if `results.json` is missing or is that of another state. Several processes
-    all return the run, but only the first one locks the folder and writes files.
-
-    Args:
-        features: the features of all rows, and their ids. Of features that are read in blocks, a
-            random sample of at most 10,000 rows is in the report and in the silhouette.
-        labels: a label for each row, to score the clusters, or None.
-        options: how the rows are clustered; a metric or reduction that is None is chosen, see
-            `options.resolve`.
-        files: the paths of the files, by "features" and "labels"; None for no file of labels.
-        workdir: the folder; None: `clusters/NAME-HASH`, with a hash of options, content and seed.
-        seed: random seed.
-        with_report: whether to write `report.html`.
-
-    Raises:
-        InputError: the features, the labels or an option cannot be used; the folder cannot be
-            written, is damaged, used by another process, or has the run of other rows or options;
-            or there are several processes, and they do not share the folder, or the method is not
-            k-means without a reduction. No file of the run has been written then.
-    """
+) -> tuple[Run, Now]:
+    """Returns an empty run, and its rows of now; for arguments and errors see `begin.cluster`."""
     x, shown, options = _prepared(features, options, seed)
     config = {
         **dataclasses.asdict(options),
@@ -80,83 +54,63 @@ def cluster(
     if workdir is None:
         stem = pathlib.Path(str(files["features"])).stem or "features"
         workdir = claims.default_path("clusters", stem, config)
-    workdir = epath.Path(checks.local(workdir)).expanduser()
-
-    def finished() -> Run | None:
-        with checks.named({"data.features": "--features", "data.labels": "--labels"}):
-            is_there = claims.claim(workdir, config) is not None
-        if not workdirs.agree(is_there, workdir):
-            return None
-        devices.say(f"{workdir} is finished; choose another folder to run it again")
-        return records.read(workdir)
-
-    # Before the lock: a finished run may be read-only, and nothing is left in a refused folder.
-    if (there := finished()) is not None:
-        return page.ensured(there, with_report=with_report)
-    with workdirs.locked(workdir) if devices.is_first() else contextlib.nullcontext():
-        if (there := finished()) is not None:
-            return there
-        before = Run("rows", workdir, io.plain(config), {})
-        after = dataclasses.replace(
-            with_rows(before, len(features.values)),
-            source=_source(files, features),
-            store=rows_of(x, options) if shown is None else None,
-            names=None if features.names is None else tuple(features.names),
-            facts=digests(x) if shown is None else None,
-            truth=None if labels is None else labels.codes,
-            label_names=None if labels is None else tuple(labels.names),
-            shown=shown,
-        )
-        return _first(before, after, features.values, with_report=with_report)
+    store = rows_of(x, options) if shown is None else None
+    before = Run("rows", epath.Path(checks.local(workdir)).expanduser(), io.plain(config), {})
+    before = dataclasses.replace(before, store=None if store is None else store[:0])
+    after = dataclasses.replace(
+        with_rows(before, len(features.values)),
+        source=_source(files, features),
+        store=store,
+        names=None if features.names is None else tuple(features.names),
+        facts=digests(x) if shown is None else None,
+        truth=None if labels is None else labels.codes,
+        label_names=None if labels is None else tuple(labels.names),
+        shown=shown,
+    )
+    return before, Now(after, np.arange(0), in_blocks=None if shown is None else features.values)
 
 
-def _first(before: Run, after: Run, values: Rows, *, with_report: bool) -> Run:
-    """Returns the first state of a run, which the first process writes into the locked workdir.
-
-    Args:
-        before: the empty run.
-        after: the same run with all rows, which have no cluster yet.
-        values: these rows `[n, d]`.
-        with_report: whether to write the page.
-    """
-    started = time.perf_counter()
-    run = clustered(before, Now(after, np.arange(0)), values, "refit", devices.say)
-    seconds = {"seconds": {"cluster": time.perf_counter() - started}}
-    run = dataclasses.replace(run, results={**run.results, **seconds})
-    if not devices.is_first():
-        return run
-    if with_report:
-        run = finish.with_map(run)
-    devices.say("writing ...")
-    # First: it tells of which run the other files are, if this process is killed.
-    io.write_json(run.workdir / workdirs.CONFIG, run.config)
-    if run.store is not None:
-        run = dataclasses.replace(run, files=stores.write(run.workdir, 0, run.store))
-    return page.publish_next(before, run, with_report=with_report)
-
-
-def clustered(
-    before: Run,
-    now: Now,
-    values: Rows,
-    numbers: Numbers,
-    progress: Callable[[str], None] = lambda text: None,
-) -> Run:
+def clustered(before: Run, now: Now, numbers: Numbers, started: float) -> Run:
     """Returns the next state of a run of embeddings with its results.
 
     Args:
-        before: the state before, perhaps an empty one.
+        before: the state before, perhaps an empty one: a first run shows its steps.
         now: the n rows of now.
-        values: these rows `[n, d]`.
         numbers: how the clusters get their numbers.
-        progress: called with one line of text at each step.
+        started: what `time.perf_counter` returned before.
     """
+    progress = (lambda text: None) if before.number else devices.say
+    values = now.after.features if now.in_blocks is None else now.in_blocks
     clustering = find(now.after, values, numbers, progress)
     run = next_state(before, now, values, numbers, clustering)
     progress("scoring ...")
-    results = {**run.results, "metrics": {}, "provenance": _provenance(run, values)}
-    described = values[run.rows] if run.store is None else None
+    described = None if now.in_blocks is None else now.in_blocks[run.rows]
+    results = {"metrics": {}, "provenance": _provenance(run, values)}
+    if not before.number:
+        results["seconds"] = {"cluster": time.perf_counter() - started}
     return measured.measured(dataclasses.replace(run, results=results), described)
+
+
+def stored(before: Run, run: Run) -> Run:
+    """Returns the next state of a run, after writing its new rows into the store.
+
+    In a first run `config.json` comes before them: it tells of which run the other files are, if
+    the process is killed.
+
+    Args:
+        before: the state before, perhaps an empty one.
+        run: the next state, not yet written.
+    """
+    if not before.number:
+        devices.say("writing ...")
+        io.write_json(run.workdir / workdirs.CONFIG, run.config)
+    if run.store is None or before.store is None:  # They are read in blocks.
+        return run
+    first = len(before.store)
+    if not len(new := run.store[first:]):
+        return run
+    files = stores.write(run.workdir, first, new)
+    return dataclasses.replace(run, files={**run.files, **files})
 
 
 def _prepared(

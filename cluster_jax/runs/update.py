@@ -15,7 +15,7 @@ import numpy as np
 from etils import epath
 
 from cluster_jax.clustering.placing import ByTree
-from cluster_jax.core import checks
+from cluster_jax.core import checks, devices
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import folder as image_files
@@ -23,7 +23,6 @@ from cluster_jax.data.tables import Table
 from cluster_jax.runs import changes, finish, page, photos
 from cluster_jax.runs import rows as embeddings
 from cluster_jax.runs import run as records
-from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.changes import Ended
 from cluster_jax.runs.next_state import Now, Numbers
@@ -212,7 +211,7 @@ def _ordered(run: Run, now: Now) -> Run:
 def next_of_run(
     before: Run, now: Now, numbers: Numbers, started: float, *, with_report: bool
 ) -> Run:
-    """Returns the next state of a run, after writing it and its outputs.
+    """Returns the next state of a run, after the first process has written it and its outputs.
 
     Args:
         before: the newest written state of the run, whose folder is locked, or an empty run.
@@ -221,20 +220,18 @@ def next_of_run(
         started: what `time.perf_counter` returned when the command began.
         with_report: whether the page is written; if not, an existing page is removed.
     """
-    after = now.after
-    assert before.store is not None
-    assert after.store is not None
     if before.is_of_images:
+        after = now.after
+        assert after.store is not None
         if now.pictures is None:
             now = now._replace(pictures=photos.of_run(after))
         made = finish.Made({"backbone": after.store[after.columns["row"]]})
         run = finish.next_of_images(before, now, numbers, made, started)
     else:
-        run = embeddings.clustered(before, now, after.features, numbers)
-        first = len(before.store)  # Photos are in the store since they were embedded.
-        if len(new := after.store[first:]):
-            files = {**run.files, **stores.write(run.workdir, first, new)}
-            run = dataclasses.replace(run, files=files)
+        run = embeddings.clustered(before, now, numbers, started)
+        if not devices.is_first():
+            return run
+        run = embeddings.stored(before, run)  # Photos are in it since they were embedded.
     return page.publish_next(before, _ordered(run, now), with_report=with_report)
 
 

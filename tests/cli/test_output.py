@@ -48,7 +48,7 @@ def test_one_object_on_stdout(features, capsys):
     made = json.loads(said.out)
     assert (made["workdir"], made["report"]) == ("out", "out/report.html")
     assert made["results"]["metrics"]["tree"]["n_clusters"] == 2
-    assert said.err.endswith("scoring ...\ndrawing the map\nwriting ...\n")
+    assert said.err.endswith("scoring ...\nwriting ...\ndrawing the map\n")
     cluster.main([features, "--workdir=out", "--json"])
     again = capsys.readouterr()
     assert json.loads(again.out) == made
