@@ -24,8 +24,8 @@ A first run is an update of an empty run. Whoever changes `update` needs these i
 7. **Comparison** (`match`): which rows of the run are present (known), with other features
    (changed) or not, and which present ones it lacks (new). A photo is known by its pixels and
    path, or else by its pixels alone; a row by its id or its content. Rows that leave, and that a
-   person has decided about or that are in a cluster of `Run.held`, are in `Run.departed`; if they
-   return, they are the same rows. All others that return are new.
+   person has decided about or picked of their copies, or that are in a cluster of `Run.held`, are
+   in `Run.departed`; if they return, they are the same rows. All others that return are new.
 8. **Now** (`next_state.Now`): the rows of the next state, which are the known ones, those that are
    away, then those that have returned, then new ones; and their order in the tables.
 9. **Clusters and their numbers** (`evaluation.clusters`, `next_state`, `clustering.stable_ids`):

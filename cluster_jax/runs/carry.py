@@ -109,13 +109,13 @@ def _of_now(shown: Run, before: Run, said: Decisions, of_page: Sequence[Decision
     numbers = {label: label for label in range(NO_CLUSTER, shown.next_label)}
     free = max([before.next_label - 1, *known.values()]) + 1
     every = np.concatenate([before.columns, before.departed])
+    of_files = {number for file in before.said for number in file.new.values()}
     for key, number in said.new.items():
         inside = every[decisions.rows_of(every, [i for i in labels if labels[i] == number])]
-        made = np.unique(inside["label"][inside["decided"]])
-        made = made[made >= shown.next_label].tolist()
-        is_made = len(made) == 1 and made[0] not in numbers.values()
+        made = of_files.intersection(inside["label"][inside["decided"]].tolist())
+        is_made = len(made) == 1 and made.isdisjoint([*numbers.values(), *known.values()])
         if len(inside):
-            numbers[number] = known.get(key, made[0] if is_made else free)
+            numbers[number] = known.get(key, made.pop() if is_made else free)
             free = max(free, numbers[number] + 1)
     return said._replace(
         number=of_page[0].number if of_page else said.number,
@@ -185,17 +185,19 @@ def _contradictions(
     said = run.said[-1]
     into = _receivers(run, said)
     names = decisions.names_of([said], into, shown.named)
-    # Also of a cluster that gets the name of one that is merged into it.
-    spoken = {into.get(label, label) for label in fresh.names}
-    spoken |= {into[label] for label, _ in fresh.merges}
     picked = _picked(run, fresh)
     group = run.words[1]
     for file in since:
+        # A merge that the file takes back may have been why it agreed with another one of its page.
+        mine = said if file.page == said.page is not None else fresh
+        # Also of a cluster that gets the name of one that is merged into it.
+        spoken = {into.get(label, label) for label in mine.names}
+        spoken |= {into[label] for label, _ in mine.merges}
         of_file = _receivers(run, file)
-        for id in sorted(fresh.labels.keys() & file.labels.keys()):
+        for id in sorted(mine.labels.keys() & file.labels.keys()):
             label = of_file.get(file.labels[id], file.labels[id])
             label = into.get(label, label)
-            if label != into.get(fresh.labels[id], fresh.labels[id]):
+            if label != into.get(mine.labels[id], mine.labels[id]):
                 where = f"in no {group}" if label == NO_CLUSTER else f"in {group} {label}"
                 yield f"{_called(run, id)}, which a person has decided to be {where}"
         theirs = decisions.names_of([file], into, shown.named)

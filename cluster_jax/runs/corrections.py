@@ -135,19 +135,20 @@ def summary(before: Run, after: Run) -> str:
 
     Args:
         before: the state before the corrections.
-        after: the state after them, of the same rows.
+        after: the state after them, of the same rows, also of those that have left.
     """
-    moved = before.labels != after.labels
-    lost = moved & (after.labels == NO_CLUSTER)
+    was, now = (np.concatenate([run.columns, run.departed]) for run in (before, after))
+    moved = was["label"] != now["label"]
+    lost = moved & (now["label"] == NO_CLUSTER)
     gone = set(before.labels.tolist()) - set(after.labels.tolist())
-    is_new = after.columns["decided"] & ~before.columns["decided"]
-    kept = [run.columns["kept"] for run in (before, after)]
+    is_new = now["decided"] & ~was["decided"]
+    kept = was["kept"], now["kept"]
     # A later file of the same page replaces what an earlier one has said.
-    taken_back = int((before.columns["decided"] & ~after.columns["decided"]).sum())
+    taken_back = int((was["decided"] & ~now["decided"]).sum())
     taken_back += len(before.named.keys() - after.named.keys()) + len(before.whole - after.whole)
     taken_back += max(0, int(kept[0].sum() - kept[1].sum()))
     # The rows of a group that was merged are not counted one by one.
-    by_hand = moved & ~lost & (is_new | ~np.isin(before.labels, list(gone)))
+    by_hand = moved & ~lost & (is_new | ~np.isin(was["label"], list(gone)))
     counts = {
         "moved": int(by_hand.sum()),
         "confirmed": int((is_new & ~moved).sum()),

@@ -66,11 +66,16 @@ def folded(run: Run, said: Sequence[Decisions]) -> Run:
 def _by_page(said: Sequence[Decisions]) -> Iterator[tuple[Decisions, ...]]:
     """Yields the files of each page, of the oldest one first.
 
-    Names that a command has given come after the files of the page of then, and one by one.
+    Names that a command has given come after the files of the page of then, and one by one. A
+    state that was written again under its number, in another order of rows, has another page.
     """
+    first = dict[str | None, int]()
+    for place, file in enumerate(said):
+        first.setdefault(file.page, place)
 
-    def order(place: int) -> tuple[int, int]:
-        return said[place].number, place if said[place].page is None else -1
+    def order(place: int) -> tuple[int, bool, int]:
+        number, page = said[place].number, said[place].page
+        return number, page is None, place if page is None else first[page]
 
     for _, places in itertools.groupby(sorted(range(len(said)), key=order), key=order):
         yield tuple(said[place] for place in places)
@@ -179,55 +184,59 @@ def receivers(merges: Iterable[tuple[int, int]]) -> dict[int, int]:
 def without_ended(run: Run, *, with_clusters: bool) -> Run:
     """Returns a run whose rows were clustered again, without the decisions that have ended.
 
-    A merge has ended if the merged cluster is there again. Rows that are found elsewhere than the
-    decisions put them were found where they are. Rows that have left, and about which nothing is
-    decided any more, are forgotten.
+    Rows that have left, and about which nothing is decided any more, are forgotten.
 
     Args:
-        run: the run, of which labels and decided rows are those of now, and `said` and what was
-            found those of the state before.
-        with_clusters: whether a decision ends with its cluster, and one about a row also if the row
-            is no longer decided; a name stays with its number.
+        run: the run, of which what was found and decided rows are those of now, and `said` is that
+            of the state before.
+        with_clusters: whether a decision ends with its cluster, one about a row also if the row is
+            no longer decided, and a merge if the merged cluster is there again. A cluster that is
+            merged is there if the one that has received it is; a name stays with its number.
     """
-    there = {NO_CLUSTER, *run.labels.tolist()}
-    said = [_without_merges(file, there) for file in run.said]
+    said: Sequence[Decisions] = run.said
+    found = {NO_CLUSTER, *run.labels.tolist()}
     if with_clusters:
+        there = found | {label for label, end in _ends(said).items() if end in found}
         ended = set(run.columns["id"][~run.columns["decided"]].tolist())
-        said = [_without(file, there, ended) for file in said]
+        said = [_without(file, found, there, ended) for file in said]
     now = folded(run, said)
-    columns, departed = run.columns.copy(), now.departed
-    is_as_found = columns["decided"] | (now.labels == run.labels)
-    columns["found"] = np.where(is_as_found, columns["found"], run.labels)
-    columns["kept"] = now.columns["kept"]
+    departed = now.departed
     stays = departed["decided"] | np.isin(departed["label"], list(now.held))
+    stays |= np.isin(departed["id"], [id for file in said for id in file.keep])
     if with_clusters:
-        stays &= np.isin(departed["label"], list(there))
+        stays &= np.isin(departed["label"], list(found))
     return dataclasses.replace(
         now,
-        columns=columns,
         departed=departed[stays],
         departed_facts=now.departed_facts[stays],
         departed_names=tuple(itertools.compress(now.departed_names, stays)),
     )
 
 
-def _without_merges(said: Decisions, there: Collection[int]) -> Decisions:
-    """Returns a file without the merges of clusters that are there again."""
-    return said._replace(merges=tuple(pair for pair in said.merges if pair[0] not in there))
-
-
-def _without(said: Decisions, there: Collection[int], ended: Collection[int]) -> Decisions:
-    """Returns a file without what it says of clusters that are gone, or of rows that have ended.
+def _without(
+    said: Decisions, found: Collection[int], there: Collection[int], ended: Collection[int]
+) -> Decisions:
+    """Returns a file without the decisions that have ended, see `without_ended`.
 
     Args:
         said: the file.
-        there: the clusters of now.
+        found: the clusters of now.
+        there: these, and the clusters that are merged into them.
         ended: numbers of rows that are no longer decided.
     """
     labels = said.labels.items()
     return said._replace(
         labels={id: label for id, label in labels if label in there and id not in ended},
-        merges=tuple(pair for pair in said.merges if pair[1] in there),
+        merges=tuple(pair for pair in said.merges if pair[0] not in found and pair[1] in there),
         new={key: number for key, number in said.new.items() if number in there},
         whole=tuple(label for label in said.whole if label in there),
     )
+
+
+def _ends(said: Sequence[Decisions]) -> dict[int, int]:
+    """Returns the cluster in which the rows of each merged cluster are after all files."""
+    ends = dict[int, int]()
+    for files in _by_page(said):
+        into = merged(files)
+        ends = into | {label: into.get(end, end) for label, end in ends.items()}
+    return ends

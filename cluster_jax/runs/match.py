@@ -143,7 +143,7 @@ def _with_departed(run: Run, staying: NDArray) -> Run:
         staying: int `[l]`, indices of the rows that stay.
     """
     columns = run.columns
-    is_said = columns["decided"] | np.isin(columns["label"], list(run.held))
+    is_said = columns["decided"] | columns["kept"] | np.isin(columns["label"], list(run.held))
     is_said[staying] = False
     rows = np.flatnonzero(is_said)
     ids = [""] * len(columns) if run.is_of_images or run.names is None else run.names

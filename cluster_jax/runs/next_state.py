@@ -114,12 +114,12 @@ def next_state(before: Run, now: Now, x: Rows, numbers: Numbers, clustering: Clu
     columns = after.columns.copy()
     columns["label"] = state.ids
     columns["apart"] = state.apart
-    is_decided = columns["decided"] & (columns["label"] == after.labels)
-    columns["decided"] = is_decided  # A decision ends with its cluster.
+    # A decision ends with its cluster.
+    columns["decided"] &= np.isin(after.labels, [NO_CLUSTER, *state.ids.tolist()])
     if numbers != "other":
         columns["earlier"] = columns["label"]
-    is_new = (columns["label"] != after.labels) | (numbers != "kept")
-    columns["found"] = np.where(is_new & ~is_decided, columns["label"], columns["found"])
+    is_new = (columns["label"] != after.labels) | (numbers == "other")
+    columns["found"] = np.where(is_new, columns["label"], columns["found"])
     after = dataclasses.replace(after, columns=columns)
     after = decisions.without_ended(after, with_clusters=numbers == "other")
     born = {event.id for event in state.events if event.kind == stable_ids.EMERGED}
@@ -137,7 +137,7 @@ def next_state(before: Run, now: Now, x: Rows, numbers: Numbers, clustering: Clu
         fit={**clustering.metrics, "is_shown": _are_same(found, state.ids)},
         tree=None if clustering.tree is None else clustering.tree.linkage,
         points=points.astype(np.float32) if points.size else None,
-        placer=placer_of(clustering, state.ids, described, after),
+        placer=placer_of(clustering, after.labels, described, after),
     )
     after = measured.described(after, described if is_in_blocks else None)
     both = np.stack([stayed, after.labels[: len(now.old)][is_there]])
@@ -212,18 +212,17 @@ def _numbered(now: Now, x: Rows, numbers: Numbers, clustering: Clustering) -> st
     labels, follows = _with_copies(after)
     times = columns["since"], columns["apart"]
     known = stable_ids.State(labels, *times, after.next_label, after.updates)
-    is_decided = columns["decided"] | follows
-    is_fixed = is_decided | np.isin(labels, list(after.held))
+    is_fixed = columns["decided"] | follows | np.isin(labels, list(after.held))
     if numbers == "refit":
         return stable_ids.refit(known, found, is_fixed)
     if numbers == "other":
-        return _other(after, stable_ids.refit(known, found), labels, is_decided)
+        return _other(after, stable_ids.refit(known, found), labels, follows)
     assert clustering.tree is not None
     return _kept(known, n_old, x, clustering.tree, is_fixed, after.originals, now.changed)
 
 
 def _other(
-    after: Run, state: stable_ids.State, labels: NDArray, is_decided: NDArray
+    after: Run, state: stable_ids.State, labels: NDArray, follows: NDArray
 ) -> stable_ids.State:
     """Returns what `_numbered` does for another number of clusters.
 
@@ -233,11 +232,11 @@ def _other(
         after: see `Now`.
         state: the clusters that are found, by the numbers of those that are the same.
         labels: int `[n]`, the clusters of the rows before.
-        is_decided: bool `[n]`, rows that a person has decided about, and their copies.
+        follows: bool `[n]`, copies of rows that a person has decided about.
     """
     ids = _returned(state.ids, labels, after.columns["earlier"], after.next_label)
     alive = np.unique(ids).tolist()
-    stays = is_decided & ((labels == NO_CLUSTER) | np.isin(labels, alive))
+    stays = follows & ((labels == NO_CLUSTER) | np.isin(labels, alive))
     return state._replace(ids=np.where(stays, labels, ids))
 
 

@@ -166,8 +166,8 @@ class Run:
         placer: what places new rows in the clusters; None if a map of t-SNE was clustered.
         next_label: the lowest number that no cluster has had.
         departed: `[g]` of `COLUMNS`: rows that have left, and that, when they left, a person had
-            decided about or were in a cluster of `held`. If they return, they are the same rows.
-            Any other row that returns is a new one.
+            decided about, had kept of their copies, or were in a cluster of `held`. If they return,
+            they are the same rows. Any other row that returns is a new one.
         departed_facts: `[g]` of `data.images.FACTS`, the `facts` of these rows.
         departed_names: the ids of these rows; "" for images and for numbered rows, which are known
             by their content alone.

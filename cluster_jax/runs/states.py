@@ -133,7 +133,8 @@ def _after_corrections(before: Run, run: Run, has_browser: bool) -> Run:
         run: that state with the decisions applied.
         has_browser: whether one of the files names its browser.
     """
-    is_other = (run.columns != before.columns).any() or run.shaped != before.shaped
+    is_other = (run.columns != before.columns).any() or (run.departed != before.departed).any()
+    is_other |= run.shaped != before.shaped
     if run.state != before.state or is_other:
         if (run.columns[_CLUSTERS] != before.columns[_CLUSTERS]).any():
             run = measured.described(run)
