@@ -149,11 +149,11 @@ def test_a_merge_is_not_taken_back_if_two_people_contradict_each_other_without_i
     """In either order the second one is refused."""
     story.say("anna", labels={"3": 2}, merges=[[2, 1]])
     story.say("ben", labels={"3": 1})
-    with pytest.raises(InputError, match="got row 3, which a person has .* in cluster 1"):
+    with pytest.raises(InputError, match=r"got row 3, which a person has .* in cluster 1"):
         story.say("anna", labels={"3": 2})
     states.undo(story.run, with_report=False)
     story.say("anna", labels={"3": 2})
-    with pytest.raises(InputError, match="got row 3, which a person has .* in cluster 2"):
+    with pytest.raises(InputError, match=r"got row 3, which a person has .* in cluster 2"):
         story.say("ben", labels={"3": 1})
 
 
