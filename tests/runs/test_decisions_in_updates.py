@@ -157,6 +157,16 @@ def test_a_merge_is_not_taken_back_if_two_people_contradict_each_other_without_i
         story.say("ben", labels={"3": 1})
 
 
+def test_a_merge_that_is_taken_back_where_another_person_has_moved_all_rows(story):
+    """No row moves, and the receiving cluster has a name; but nobody has merged anything."""
+    story.say("anna", merges=[[2, 1]])
+    moved = dict.fromkeys(map(str, range(50, 62)), 1)
+    story.say("ben", labels=moved, names={"1": "dogs"})
+    story.say("anna")
+    assert story.sizes == {0: 30, 1: 32, 3: 10}
+    assert not story.now.shaped
+
+
 def test_two_keys_are_two_new_clusters(story):
     """Also if the rows of one are in the cluster that the other one has had."""
     story.say("anna", new={"a": None}, labels={"1": "a", "2": "a"})
