@@ -6,6 +6,7 @@ now, or somebody has decided otherwise since: then the file is refused.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -184,20 +185,21 @@ def _contradictions(
     """
     said = run.said[-1]
     into = _receivers(run, said)
-    names = decisions.names_of([said], into, shown.named)
-    picked = _picked(run, fresh)
+    of_page = [file for file in since if file.page == said.page is not None]
+    pairs = [(said, fresh, file) for file in since if file not in of_page]
+    # A merge that the file takes back may have been why two files of the page agreed.
+    pairs += [(one, one, file) for one, file in itertools.combinations([said, *of_page], 2)]
     group = run.words[1]
-    for file in since:
-        # A merge that the file takes back may have been why it agreed with another one of its page.
-        mine = said if file.page == said.page is not None else fresh
+    for one, new, file in pairs:
+        names = decisions.names_of([one], into, shown.named)
         # Also of a cluster that gets the name of one that is merged into it.
-        spoken = {into.get(label, label) for label in mine.names}
-        spoken |= {into[label] for label, _ in mine.merges}
+        spoken = {into.get(label, label) for label in new.names}
+        spoken |= {into[label] for label, _ in new.merges}
         of_file = _receivers(run, file)
-        for id in sorted(mine.labels.keys() & file.labels.keys()):
+        for id in sorted(new.labels.keys() & file.labels.keys()):
             label = of_file.get(file.labels[id], file.labels[id])
             label = into.get(label, label)
-            if label != into.get(mine.labels[id], mine.labels[id]):
+            if label != into.get(new.labels[id], new.labels[id]):
                 where = f"in no {group}" if label == NO_CLUSTER else f"in {group} {label}"
                 yield f"{_called(run, id)}, which a person has decided to be {where}"
         theirs = decisions.names_of([file], into, shown.named)
@@ -205,6 +207,8 @@ def _contradictions(
             if names[label] != theirs[label]:
                 name, other = (short(repr(each[label])) for each in (names, theirs))
                 yield f"{name} for {group} {label}, which a person has called {other}"
+    picked = _picked(run, fresh)
+    for file in since:
         for copies, id in _picked(run, file).items():
             if picked.get(copies, id) != id:
                 yield f"another copy than {_called(run, id)}, which a person has picked to be kept"

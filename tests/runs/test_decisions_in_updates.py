@@ -157,6 +157,17 @@ def test_a_merge_is_not_taken_back_if_two_people_contradict_each_other_without_i
         story.say("ben", labels={"3": 1})
 
 
+def test_a_merge_is_not_taken_back_if_two_others_agree_by_it_alone(story):
+    story.say("anna", merges=[[2, 1]])
+    story.say("ben", labels={"3": 1})
+    story.say("carla", labels={"3": 2})
+    with pytest.raises(InputError, match=r"got row 3, which a person has .* in cluster 2"):
+        story.say("anna")
+    story.say("carla")
+    story.say("anna")
+    assert story.sizes == {0: 29, 1: 21, 2: 12, 3: 10}
+
+
 def test_a_merge_that_is_taken_back_where_another_person_has_moved_all_rows(story):
     """No row moves, and the receiving cluster has a name; but nobody has merged anything."""
     story.say("anna", merges=[[2, 1]])
