@@ -175,7 +175,9 @@ def test_other_images_are_refused(finished, tmp_path):
     (tmp_path / "run-1.npz").rename(workdir / "run-1.npz")
 
 
+@pytest.mark.slow
 def test_the_estimator_takes_classes_for_some_images(tmp_path):
+    """As one without a frozen network does in tests/test_estimator_classes.py."""
     config = make_config(tmp_path)
     config.method.n_classes = None
     pixels, labels = toy.images(COUNT, channels=3)
