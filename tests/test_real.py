@@ -32,6 +32,7 @@ tables:
 
 
 @pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
+@pytest.mark.slow
 def test_the_page_is_of_the_folders_of_the_runs(tmp_path, monkeypatch):
     """Two rows of two seeds, of separable images, whose features have four clusters."""
     toy.file(tmp_path)
