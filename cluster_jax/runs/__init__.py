@@ -6,8 +6,9 @@ A first run is an update of an empty run. Whoever changes `update` needs these i
    one. Rows that are read in blocks have no update, and only a sample of them, `Run.shown`, is
    described (distances, map, page).
 2. **State** (`run.Run.write`): the file `run-NUMBER.npz`. The highest number counts, and an undo
-   removes it; some earlier ones are kept. What changes no row, no label and no decision
-   (`update._unchanged`, `states.correct`) is written under the same number.
+   removes it; some earlier ones are kept. What changes no row, name or cluster is written under
+   the same number: another order of rows, what is away, facts about files (`update._unchanged`),
+   and a file that only says what others have said (`states.correct`).
 3. **Row**: a photo or row is the same one in all states by `Run.columns["id"]`, or by the id that
    the user's table gives it (`changes.rows_now`). Its "row" is its row in the store: another one
    with other features. Its facts say what is in its file (`data.images.FACTS`).
@@ -25,9 +26,10 @@ A first run is an update of an empty run. Whoever changes `update` needs these i
    (changed) or not, and which present ones it lacks (new). A photo is known by its pixels and
    path, or else by its pixels alone; a row by its id or its content. Rows that leave, and that a
    person has decided about or picked of their copies, or that are in a cluster of `Run.held`, are
-   in `Run.departed`; if they return, they are the same rows. All others that return are new.
-8. **Now** (`next_state.Now`): the rows of the next state, which are the known ones, those that are
-   away, then those that have returned, then new ones; and their order in the tables.
+   in `Run.departed`; if they return, they are the same rows, that come in this update. All others
+   that return are new.
+8. **Now** (`next_state.Now`): the rows of the next state, which are those of the run that are known
+   or away, then those that have returned, then new ones; and their order in the tables.
 9. **Clusters and their numbers** (`evaluation.clusters`, `next_state`, `clustering.stable_ids`):
    all rows of now are clustered, of known copies (`report.duplicates`, `Run.copies`) the best one
    alone. In an update ("kept") rows keep their clusters, and what is found decides about new rows
@@ -39,11 +41,12 @@ A first run is an update of an empty run. Whoever changes `update` needs these i
     picked. A state keeps what each file says (`Run.said`), by the numbers of rows and clusters. Its
     clusters are those that were found ("found") with all files on top, page by page: `named`,
     `shaped` and `whole` (`Run.held` has these together), "decided" of a row and "kept" of its
-    copies are made of these two alone, by `decisions.folded`. So a later file of a page and browser
-    takes the place of the one before. Rows that are decided, and clusters that are held, keep their
-    clusters in updates. Decisions end with a cluster that another number of clusters ends; a name
-    comes back with its number. `Run.state` is the digest by which a file says of which page it is,
-    and `carry` refuses a file that what was decided since contradicts.
+    copies are made of these two, by `decisions.folded`. So a later file of a page and browser takes
+    the place of the one before. An update and a refit leave decided rows, and those of held
+    clusters, where they are. Another number of clusters leaves only decided rows whose cluster is
+    still there, and ends all that was said of other clusters, but a name comes back with its
+    number. `Run.state` is the digest by which a file says of which page it is, and `carry` refuses
+    a file that contradicts what was decided since its page was written.
 11. **Measured** (`measured`): distances, probabilities, outliers and tree (`described`), scores and
     verdict (`measured`) of the clusters that are shown. Nothing is decided by them.
 12. **Publish** (`page`): writes the state, then the tables and the page, and last `results.json`,
@@ -56,9 +59,9 @@ have); or leaves of the tree, by whose labels `Run.placer` places new rows. `Run
 states, and `Run.updates` the updates among them: there is no other clock.
 
 A new column of `run.COLUMNS` also needs its value for new rows, in `next_state.with_rows`; a new
-attribute for each row its place in `run._BY_ROW`, `Comparison.joined`, and `_with_returned` and
-`_with_departed` of `match`; and both another `workdir.FORMAT`, by which runs of the one before are
-refused.
+attribute for each row its place in `run._BY_ROW` and, if it is not made anew with the clusters, in
+`Comparison.joined`, and `_with_returned` and `_with_departed` of `match`; and both another
+`workdir.FORMAT`, by which runs of the one before are refused.
 
 An update of photos, of rows or of the number of clusters is `update._updated` or its last step,
 `update.next_of_run`, in a locked workdir. Its steps are the rows of now, `next_state`, `measured`

@@ -6,9 +6,9 @@ so on. A state has what each file says. `folded` makes its labels, names, and al
 have decided from these two alone, so that it can be made anew without one of the files, or with
 another one in its place.
 
-The files of one page hold together. If one of them contradicts another one, the first of them in
-the state wins; `carry` refuses such a file when it is applied. So the order in which files are
-applied decides nothing.
+The files of one page hold together. `carry` refuses a file that contradicts another one when it is
+applied, so the order in which files are applied decides nothing but which of two such files is
+refused.
 """
 
 import dataclasses
@@ -198,7 +198,7 @@ def without_ended(run: Run, *, with_clusters: bool) -> Run:
     if with_clusters:
         there = found | {label for label, end in _ends(said).items() if end in found}
         ended = set(run.columns["id"][~run.columns["decided"]].tolist())
-        said = [_without(file, found, there, ended) for file in said]
+        said = [_pruned(file, found, there, ended) for file in said]
     now = folded(run, said)
     departed = now.departed
     stays = departed["decided"] | np.isin(departed["label"], list(now.held))
@@ -213,7 +213,7 @@ def without_ended(run: Run, *, with_clusters: bool) -> Run:
     )
 
 
-def _without(
+def _pruned(
     said: Decisions, found: Collection[int], there: Collection[int], ended: Collection[int]
 ) -> Decisions:
     """Returns a file without the decisions that have ended, see `without_ended`.

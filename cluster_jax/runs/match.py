@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cluster_jax.clustering import stable_ids
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import decode
@@ -113,8 +114,8 @@ def compare(run: Run, names: Sequence[str] | None, facts: NDArray) -> Comparison
 def _with_returned(run: Run, back: NDArray) -> Run:
     """Returns a run with rows of `Run.departed`, int `[b]`, after all others.
 
-    They come in the next update, and their true labels are unknown. The others stay in
-    `Run.departed`.
+    They come in the next update, and their true labels are unknown. Of those that were only picked
+    of their copies no cluster is known. The others stay in `Run.departed`.
     """
     assert run.facts is not None
     left = np.setdiff1d(np.arange(len(run.departed)), back)
@@ -123,6 +124,8 @@ def _with_returned(run: Run, back: NDArray) -> Run:
         names = (*names, *_at(run.departed_names, back))
     returned = run.departed[back]
     returned["since"] = run.updates + 1
+    is_held = returned["decided"] | np.isin(returned["label"], list(run.held))
+    returned["label"][~is_held] = stable_ids.NEW
     return dataclasses.replace(
         run,
         columns=np.concatenate([run.columns, returned]),

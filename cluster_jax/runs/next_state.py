@@ -31,8 +31,9 @@ from cluster_jax.runs.run import COLUMNS, Run
 # How the clusters of a state get their numbers. "kept": rows keep their clusters, see
 # `clustering.stable_ids`. "refit": all rows get the clusters that are found, which have the numbers
 # of those of which they are the same, and only rows stay that a person has decided about or whose
-# cluster is in `Run.held`. "other": as "refit", but such a row stays only if its cluster does, so
-# that there are as many clusters as are asked for. A first run is a refit of an empty run.
+# cluster is in `Run.held`. "other": as "refit", but only decided rows stay, and only if their
+# cluster does, so that there are as many clusters as are asked for. A first run is a refit of an
+# empty run.
 Numbers = Literal["kept", "refit", "other"]
 
 
@@ -98,8 +99,8 @@ def find(
 def next_state(before: Run, now: Now, x: Rows, numbers: Numbers, clustering: Clustering) -> Run:
     """Returns the state of the rows that are there now.
 
-    Clusters, their numbers, and everything that follows from them are new; results and the map are
-    missing.
+    Clusters, their numbers, and everything that follows from them are new; results are missing, and
+    so is the map, if the clusters were not found in it.
 
     Args:
         before: the state before, perhaps an empty one. A number is never used for two clusters.

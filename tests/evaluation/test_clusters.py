@@ -51,7 +51,7 @@ def cluster(x, labels, options, progress):
     before = Run("rows", epath.Path("nowhere"), config, {})
     stored = embeddings.rows_of(x, options)
     after = dataclasses.replace(with_rows(before, len(x)), store=stored, truth=labels)
-    run = next_state(before, Now(after, np.arange(0)), x, "kept", result)
+    run = next_state(before, Now(after, np.arange(0)), x, "refit", result)
     shown = {
         "distances": run.distances,
         "outliers": run.outliers,

@@ -5,11 +5,13 @@ later file of the page takes it back, and the rows are where they were found.
 """
 
 import collections
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 
+from cluster_jax.clustering import stable_ids
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.tables import Table
@@ -210,3 +212,6 @@ def test_a_copy_that_is_kept_leaves_and_returns_as_the_same_row(first):
     assert now.departed["id"].tolist() == [3]
     back = match.compare(now, None, run.facts)
     assert back.run.columns["id"][-1] == 3
+    assert back.run.labels[-1] == stable_ids.NEW, "nobody has said where it belongs"
+    named = dataclasses.replace(now, named={int(run.labels[3]): "cats"})
+    assert match.compare(named, None, run.facts).run.labels[-1] == run.labels[3]
