@@ -98,15 +98,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if flags.labels is not None:
             labels = tables.read_labels(flags.labels, len(features.values))
         from cluster_jax.core import devices  # Not before: bad input is told without JAX.
-        from cluster_jax.runs import begin
+        from cluster_jax.runs import begin, rows
 
         if options.method == "kmeans":
             devices.cpu_devices(devices.cores())
         devices.join()
         files = {name: getattr(flags, name) for name in ("features", "labels")}
-        how = {"seed": flags.seed, "with_report": flags.report == "yes"}
         with checks.named(_FLAGS):
-            run = begin.cluster(features, labels, options, files, flags.workdir, **how)
+            before, now = rows.first(features, labels, options, files, flags.workdir, flags.seed)
+            run = begin.cluster(before, now, with_report=flags.report == "yes")
         if not devices.is_first():
             return
         written = workdirs.outputs(run.workdir)

@@ -15,10 +15,9 @@ from cluster_jax.clustering import custom
 from cluster_jax.core import buckets, checks, devices, hosts, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.devices import say
-from cluster_jax.data import tables
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.evaluation import own
-from cluster_jax.evaluation.options import FINDERS, ClusterOptions
+from cluster_jax.evaluation.options import FINDERS
 from cluster_jax.report import summary
 from cluster_jax.runs import (
     changes,
@@ -28,7 +27,6 @@ from cluster_jax.runs import (
     finish,
     page,
     photos,
-    rows,
     start,
     trainings,
     update,
@@ -36,6 +34,7 @@ from cluster_jax.runs import (
 from cluster_jax.runs import run as records
 from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.next_state import Now
 from cluster_jax.runs.run import Run
 from cluster_jax.training.config import AnyConfig, PhotosConfig, RunConfig, parse_config
 
@@ -285,16 +284,7 @@ def _check_images(run: Run, dataset: Dataset) -> None:
         raise claims.changed(run.workdir)
 
 
-def cluster(
-    features: tables.Table,
-    labels: tables.Labels | None,
-    options: ClusterOptions,
-    files: Mapping[str, str | None],
-    workdir: epath.PathLike | None,
-    *,
-    seed: int,
-    with_report: bool,
-) -> Run:
+def cluster(before: Run, now: Now, *, with_report: bool) -> Run:
     """Returns the run of a clustering of features, after writing it.
 
     If the folder has the finished run of the same features and options, it is returned; all outputs
@@ -302,23 +292,15 @@ def cluster(
     all return the run, but only the first one locks the folder and writes files.
 
     Args:
-        features: the features of all rows, and their ids. Of features that are read in blocks, a
-            random sample of at most 10,000 rows is in the report and in the silhouette.
-        labels: a label for each row, to score the clusters, or None.
-        options: how the rows are clustered; a metric or reduction that is None is chosen, see
-            `options.resolve`.
-        files: the paths of the files, by "features" and "labels"; None for no file of labels.
-        workdir: the folder; None: `clusters/NAME-HASH`, with a hash of options, content and seed.
-        seed: random seed.
+        before: an empty run, see `rows.first`.
+        now: its rows.
         with_report: whether to write `report.html`.
 
     Raises:
-        InputError: the features, the labels or an option cannot be used; the folder cannot be
-            written, is damaged, used by another process, or has the run of other rows or options;
-            or there are several processes, and they do not share the folder, or the method is not
-            k-means without a reduction. No file of the run has been written then.
+        InputError: the folder cannot be written, is damaged, used by another process, or has the
+            run of other rows or options; or there are several processes that do not share it. No
+            file of the run has been written then.
     """
-    before, now = rows.first(features, labels, options, files, workdir, seed)
     folder = before.workdir
 
     def is_finished() -> bool:

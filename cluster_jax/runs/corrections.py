@@ -141,19 +141,21 @@ def summary(before: Run, after: Run) -> str:
     moved = was["label"] != now["label"]
     lost = moved & (now["label"] == NO_CLUSTER)
     gone = set(before.labels.tolist()) - set(after.labels.tolist())
+    come = set(after.labels.tolist()) - set(before.labels.tolist()) - {NO_CLUSTER}
+    new = [label for label in come if label >= before.next_label]
     is_new = now["decided"] & ~was["decided"]
     kept = was["kept"], now["kept"]
     # A later file of the same page replaces what an earlier one has said.
     taken_back = int((was["decided"] & ~now["decided"]).sum())
     taken_back += len(before.named.keys() - after.named.keys()) + len(before.whole - after.whole)
-    taken_back += max(0, int(kept[0].sum() - kept[1].sum()))
-    # The rows of a group that was merged are not counted one by one.
-    by_hand = moved & ~lost & (is_new | ~np.isin(was["label"], list(gone)))
+    taken_back += max(0, int(kept[0].sum() - kept[1].sum())) + len(come) - len(new)
+    # The rows of a group that was merged, or is there again, are not counted one by one.
+    by_hand = moved & ~lost & now["decided"] & (is_new | ~np.isin(was["label"], list(gone)))
     counts = {
         "moved": int(by_hand.sum()),
         "confirmed": int((is_new & ~moved).sum()),
         f"in no {before.words[1]}": int(lost.sum()),
-        "new": len(set(after.labels.tolist()) - set(before.labels.tolist()) - {NO_CLUSTER}),
+        "new": len(new),
         "merged or emptied": len(gone - {NO_CLUSTER}),
         "named": sum(before.named.get(key) != name for key, name in after.named.items()),
         "said to be one kind": len(after.whole - before.whole),

@@ -42,7 +42,22 @@ def first(
     workdir: epath.PathLike | None,
     seed: int,
 ) -> tuple[Run, Now]:
-    """Returns an empty run, and its rows of now; for arguments and errors see `begin.cluster`."""
+    """Returns an empty run, and its rows of now; nothing is written.
+
+    Args:
+        features: the features of all rows, and their ids. Of features that are read in blocks, a
+            random sample of at most 10,000 rows is in the report and in the silhouette.
+        labels: a label for each row, to score the clusters, or None.
+        options: how the rows are clustered; a metric or reduction that is None is chosen, see
+            `options.resolve`.
+        files: the paths of the files, by "features" and "labels"; None for no file of labels.
+        workdir: the folder; None: `clusters/NAME-HASH`, with a hash of options, content and seed.
+        seed: random seed.
+
+    Raises:
+        InputError: the features, the labels or an option cannot be used, or there are several
+            processes, and the method is not k-means without a reduction.
+    """
     x, shown, options = _prepared(features, options, seed)
     config = {
         **dataclasses.asdict(options),

@@ -429,8 +429,10 @@ def test_a_merge_that_two_people_have_made_holds_as_long_as_one_of_them_says_it(
     after = correct(run, save(run, "3.json", state, browser="anna"))
     assert after.labels[50:].tolist() == [1] * 10
     assert not after.columns["decided"].any()
+    before = after
     after = correct(run, save(run, "4.json", state, browser="ben"))
     assert after.labels[50:].tolist() == [2] * 10
+    assert corrections.summary(before, after) == "1 taken back", "and not each row of the cluster"
 
 
 def test_what_was_decided_before_an_update_is_taken_back_after_it(run, tmp_path):
