@@ -91,10 +91,6 @@ def _applied(shown: Run, run: Run, said: Decisions) -> Run:
 def _of_now(shown: Run, before: Run, said: Decisions, of_page: Sequence[Decisions]) -> Decisions:
     """Returns decisions of a page by the rows and clusters of the present state.
 
-    A new cluster has the number that it has got by an earlier file of the browser, or that rows of
-    it have which another file has put into a new cluster since, or else one that is free. One of
-    which no row is left is not made.
-
     Args:
         shown: the state of the page.
         before: the present state, without the file that is replaced.
@@ -104,27 +100,48 @@ def _of_now(shown: Run, before: Run, said: Decisions, of_page: Sequence[Decision
     now = rows_now(shown, before)
     ids = np.where(now >= 0, before.columns["id"][now], shown.columns["id"])
     id_of = dict(zip(shown.columns["id"].tolist(), ids.tolist(), strict=True))
-    labels = {id_of[id]: label for id, label in said.labels.items()}
-    of_browser = [file.new for file in of_page if file.browser == said.browser]
-    known = {key: number for new in of_browser for key, number in new.items()}
-    numbers = {label: label for label in range(NO_CLUSTER, shown.next_label)}
-    free = max([before.next_label - 1, *known.values()]) + 1
-    every = np.concatenate([before.columns, before.departed])
-    of_files = {number for file in before.said for number in file.new.values()}
-    for key, number in said.new.items():
-        inside = every[decisions.rows_of(every, [i for i in labels if labels[i] == number])]
-        made = of_files.intersection(inside["label"][inside["decided"]].tolist())
-        is_made = len(made) == 1 and made.isdisjoint([*numbers.values(), *known.values()])
-        if len(inside):
-            numbers[number] = known.get(key, made.pop() if is_made else free)
-            free = max(free, numbers[number] + 1)
-    return said._replace(
+    said = said._replace(
         number=of_page[0].number if of_page else said.number,
-        names={numbers[label]: name for label, name in said.names.items() if label in numbers},
-        new={key: numbers[number] for key, number in said.new.items() if number in numbers},
-        labels={id: numbers[label] for id, label in labels.items() if label in numbers},
+        labels={id_of[id]: label for id, label in said.labels.items()},
         keep=tuple(id_of[id] for id in said.keep),
     )
+    numbers = {label: label for label in range(NO_CLUSTER, shown.next_label)}
+    numbers |= _numbers_of_new(before, said, of_page)
+    return said._replace(
+        names={numbers[label]: name for label, name in said.names.items() if label in numbers},
+        new={key: numbers[number] for key, number in said.new.items() if number in numbers},
+        labels={id: numbers[label] for id, label in said.labels.items() if label in numbers},
+    )
+
+
+def _numbers_of_new(before: Run, said: Decisions, of_page: Sequence[Decisions]) -> dict[int, int]:
+    """Returns number of a new cluster on its page -> its number in the present state.
+
+    It is that which it has got by an earlier file of the browser, or that which another file has
+    given to a new cluster with rows of it, or else one that is free. A new cluster of which no row
+    is left has none.
+
+    Args:
+        before: the present state, without the file that is replaced.
+        said: the decisions, by the present rows.
+        of_page: the files of the page that were applied.
+    """
+    known = dict[str, int]()
+    for file in of_page:
+        known |= file.new if file.browser == said.browser else {}
+    made = {number for file in before.said for number in file.new.values()}
+    free = max([before.next_label - 1, *known.values()]) + 1
+    every = np.concatenate([before.columns, before.departed])
+    numbers = dict[int, int]()
+    for key, number in said.new.items():
+        ids = [id for id, label in said.labels.items() if label == number]
+        inside = every[decisions.rows_of(every, ids)]
+        shared = made.intersection(inside["label"][inside["decided"]].tolist())
+        is_shared = len(shared) == 1 and shared.isdisjoint([*numbers.values(), *known.values()])
+        if len(inside):
+            numbers[number] = known.get(key, shared.pop() if is_shared else free)
+            free = max(free, numbers[number] + 1)
+    return numbers
 
 
 def _without(said: Decisions, files: Sequence[Decisions]) -> Decisions:
@@ -189,24 +206,13 @@ def _contradictions(
     pairs = [(said, fresh, file) for file in since if file not in of_page]
     # A merge that the file takes back may have been why two files of the page agreed.
     pairs += [(one, one, file) for one, file in itertools.combinations([said, *of_page], 2)]
-    group = run.words[1]
-    for one, new, file in pairs:
-        names = decisions.names_of([one], into, shown.named)
-        # Also of a cluster that gets the name of one that is merged into it.
-        spoken = {into.get(label, label) for label in new.names}
-        spoken |= {into[label] for label, _ in new.merges}
-        of_file = _receivers(run, file)
-        for id in sorted(new.labels.keys() & file.labels.keys()):
-            label = of_file.get(file.labels[id], file.labels[id])
-            label = into.get(label, label)
-            if label != into.get(new.labels[id], new.labels[id]):
-                where = f"in no {group}" if label == NO_CLUSTER else f"in {group} {label}"
-                yield f"{_called(run, id)}, which a person has decided to be {where}"
-        theirs = decisions.names_of([file], into, shown.named)
-        for label in sorted(spoken & names.keys() & theirs.keys()):
-            if names[label] != theirs[label]:
-                name, other = (short(repr(each[label])) for each in (names, theirs))
-                yield f"{name} for {group} {label}, which a person has called {other}"
+    for whole, new, file in pairs:
+        yield from _of_rows(run, new, file, into)
+        mine, theirs = _names(shown, whole, new, into), _names(shown, file, file, into)
+        for label in sorted(mine.keys() & theirs.keys()):
+            if mine[label] != theirs[label]:
+                name, other = short(repr(mine[label])), short(repr(theirs[label]))
+                yield f"{name} for {run.words[1]} {label}, which a person has called {other}"
     picked = _picked(run, fresh)
     for file in since:
         for copies, id in _picked(run, file).items():
@@ -214,6 +220,46 @@ def _contradictions(
                 yield f"another copy than {_called(run, id)}, which a person has picked to be kept"
     if not {label for label, _ in fresh.merges}.isdisjoint(run.labels.tolist()):
         yield "merges that others have made otherwise"
+
+
+def _of_rows(
+    run: Run, fresh: Decisions, other: Decisions, into: Mapping[int, int]
+) -> Iterator[str]:
+    """Yields about the rows that two files put into two clusters.
+
+    Args:
+        run: the present state.
+        fresh: one file.
+        other: the other one, perhaps of another page.
+        into: the cluster that receives each cluster that files of the page of `fresh` merge.
+    """
+    of_other = _receivers(run, other)
+    for id in sorted(fresh.labels.keys() & other.labels.keys()):
+        wanted, label = fresh.labels[id], other.labels[id]
+        label = of_other.get(label, label)
+        label = into.get(label, label)
+        if label != into.get(wanted, wanted):
+            group = run.words[1]
+            where = f"in no {group}" if label == NO_CLUSTER else f"in {group} {label}"
+            yield f"{_called(run, id)}, which a person has decided to be {where}"
+
+
+def _names(
+    shown: Run, said: Decisions, fresh: Decisions, into: Mapping[int, int]
+) -> dict[int, str]:
+    """Returns the names that a file gives to clusters, see `decisions.names_of`.
+
+    Args:
+        shown: the state of the page.
+        said: the file.
+        fresh: the part of it that counts: its names, and its merges, by which a cluster gets the
+            name of one that is merged into it.
+        into: the cluster that receives each cluster that files of the page merge.
+    """
+    spoken = {into.get(label, label) for label in fresh.names}
+    spoken |= {into.get(label, label) for label, _ in fresh.merges}
+    names = decisions.names_of([said], into, shown.named)
+    return {label: name for label, name in names.items() if label in spoken}
 
 
 def _receivers(run: Run, said: Decisions) -> dict[int, int]:
@@ -225,8 +271,11 @@ def _receivers(run: Run, said: Decisions) -> dict[int, int]:
 def _picked(run: Run, said: Decisions) -> dict[int, int]:
     """Returns group of copies -> the row that a file keeps of it."""
     groups = duplicates.groups_of(run.copies, len(run.columns))
-    rows = [(id, decisions.rows_of(run.columns, [id])) for id in said.keep]
-    return {int(groups[i]): id for id, row in rows for i in row.tolist() if groups[i] >= 0}
+    picked = dict[int, int]()
+    for id in said.keep:
+        for row in decisions.rows_of(run.columns, [id]).tolist():
+            picked |= {int(groups[row]): id} if groups[row] >= 0 else {}
+    return picked
 
 
 def _called(run: Run, id: int) -> str:
