@@ -252,12 +252,10 @@ def _names(
     Args:
         shown: the state of the page.
         said: the file.
-        fresh: the part of it that counts: its names, and its merges, by which a cluster gets the
-            name of one that is merged into it.
+        fresh: the part of it whose names count.
         into: the cluster that receives each cluster that files of the page merge.
     """
     spoken = {into.get(label, label) for label in fresh.names}
-    spoken |= {into.get(label, label) for label, _ in fresh.merges}
     names = decisions.names_of([said], into, shown.named)
     return {label: name for label, name in names.items() if label in spoken}
 

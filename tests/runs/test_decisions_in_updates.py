@@ -203,6 +203,23 @@ def test_a_new_cluster_is_none_that_an_update_has_found(story):
         story.say("anna", page, new={"a": "x"}, labels=dict.fromkeys(rows, "a"))
 
 
+def test_files_of_two_pages_agree_about_a_row_by_a_merge_of_one_of_them(story):
+    story.say("carla", names={"0": "cats"})
+    story.say("ben", story.now.state, labels={"0": 2}, merges=[[2, 1]])
+    story.say("anna", labels={"0": 1})
+    assert story.now.labels[0] == 1
+    assert story.sizes == {0: 29, 1: 33, 3: 10}
+
+
+def test_a_cluster_whose_rows_a_file_moves_is_the_one_that_it_names(story):
+    """Though only rows are in it then that have come since."""
+    story.update(MORE)
+    rows = dict.fromkeys(map(str, range(30, 50)), 0)
+    story.say("anna", labels=rows, names={"1": "late ones"})
+    assert story.sizes == {0: 50, 1: 6, 2: 12, 3: 10}
+    assert story.now.named == {1: "late ones"}
+
+
 def test_a_copy_that_is_kept_leaves_and_returns_as_the_same_row(first):
     run = records.read(first)
     run.columns["kept"][3] = True
