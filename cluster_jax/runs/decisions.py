@@ -224,9 +224,8 @@ def _pruned(
         there: these, and the clusters that are merged into them.
         ended: numbers of rows that are no longer decided.
     """
-    labels = said.labels.items()
     return said._replace(
-        labels={id: label for id, label in labels if label in there and id not in ended},
+        labels={id: label for id, label in said.labels.items() if id not in ended},
         merges=tuple(pair for pair in said.merges if pair[0] not in found and pair[1] in there),
         new={key: number for key, number in said.new.items() if number in there},
         whole=tuple(label for label in said.whole if label in there),

@@ -71,6 +71,8 @@ def test_each_kind_of_decision(first):
         ({1: "dogs"}, {"merges": [[1, 0]]}, {0: "dogs"}),
         ({}, {"merges": [[1, 0]], "names": {"1": "dogs"}}, {0: "dogs"}),
         ({1: "dogs"}, {"merges": [[1, 0]], "names": {"0": "猫 & 'x'"}}, {0: "猫 & 'x'"}),
+        ({0: "cats"}, {"merges": [[1, 0]], "names": {"1": "dogs"}}, {0: "cats"}),
+        ({}, {"merges": [[0, 1]], "names": {"0": "cats", "1": "dogs"}}, {1: "dogs"}),
         ({2: "birds"}, {"merges": [[2, 1], [1, 0]]}, {0: "birds"}),
         ({2: "birds"}, {"merges": [[1, 0], [2, 1]]}, {0: "birds"}),
         ({0: "cats"}, {"names": {"0": " big   cats\n"}}, {0: "big cats"}),

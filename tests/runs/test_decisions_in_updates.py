@@ -15,7 +15,7 @@ from cluster_jax.clustering import stable_ids
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.tables import Table
-from cluster_jax.runs import match, states, update
+from cluster_jax.runs import carry, decisions, match, states, update
 from cluster_jax.runs import run as records
 from tests.runs.walks import check_decided
 
@@ -227,6 +227,11 @@ def test_a_copy_that_is_kept_leaves_and_returns_as_the_same_row(first):
     compared = match.compare(run, None, others)
     now = compared.joined(compared.known >= 0, run.store[:0]).after
     assert now.departed["id"].tolist() == [3]
+    said = carry.corrected(run, {"keep": [3]}).said
+    now = decisions.without_ended(dataclasses.replace(now, said=said), with_clusters=False)
+    assert now.departed["id"].tolist() == [3], "it is remembered as long as a file keeps it"
+    forgotten = decisions.without_ended(dataclasses.replace(now, said=()), with_clusters=False)
+    assert not len(forgotten.departed)
     back = match.compare(now, None, run.facts)
     assert back.run.columns["id"][-1] == 3
     assert back.run.labels[-1] == stable_ids.NEW, "nobody has said where it belongs"
