@@ -139,16 +139,16 @@ def _with_returned(run: Run, back: NDArray) -> Run:
 
 
 def _with_departed(run: Run, staying: NDArray) -> Run:
-    """Adds to `Run.departed` the rows that leave, see there which of them; returns the run.
+    """Adds the rows that leave to `Run.departed`; returns the run.
+
+    Which of them are remembered is known once all others are clustered: `decisions.without_ended`.
 
     Args:
         run: the run with all rows of which some leave.
         staying: int `[l]`, indices of the rows that stay.
     """
     columns = run.columns
-    is_said = columns["decided"] | columns["kept"] | np.isin(columns["label"], list(run.held))
-    is_said[staying] = False
-    rows = np.flatnonzero(is_said)
+    rows = np.setdiff1d(np.arange(len(columns)), staying)
     ids = [""] * len(columns) if run.is_of_images or run.names is None else run.names
     assert run.facts is not None
     return dataclasses.replace(
