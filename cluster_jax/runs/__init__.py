@@ -38,11 +38,11 @@ A first run is an update of an empty run. Whoever changes `update` needs these i
    twice. The columns "since" and "apart" say in which update a row came and for how many it has
    been found elsewhere, and "earlier" in which cluster it was before another number was asked for.
 10. **Decisions** (`corrections`, `decisions`, `carry`): what people have named, moved, merged or
-    picked. A state keeps what each file says (`Run.said`), by the numbers of rows and clusters. Its
-    clusters are those that were found ("found") with all files on top, page by page: `named`,
-    `shaped` and `whole` (`Run.held` has these together), "decided" of a row and "kept" of its
-    copies are made of these two, by `decisions.folded`. So a later file of a page and browser takes
-    the place of the one before. An update and a refit leave decided rows, and those of held
+    picked. A state keeps what each file says (`Run.decisions`), by the numbers of rows and
+    clusters. Its clusters are those that were found ("found") with all files on top, page by page:
+    `named`, `shaped` and `whole` (`Run.held` has these together), "decided" of a row and "kept" of
+    its copies are made of these two, by `decisions.folded`. So a later file of a page and browser
+    takes the place of the one before. An update and a refit leave decided rows, and those of held
     clusters, where they are. Another number of clusters leaves only decided rows whose cluster is
     still there, and ends all that was said of other clusters, but a name comes back with its
     number. `Run.state` is the digest by which a file says of which page it is, and `carry` refuses

@@ -314,5 +314,5 @@ def cluster(before: Run, now: Now, *, with_report: bool) -> Run:
         with workdirs.locked(folder) if devices.is_first() else contextlib.nullcontext():
             if not is_finished():  # Another process may have been faster.
                 return update.next_of_run(before, now, "refit", started, with_report=with_report)
-    devices.say(f"{folder} is finished; choose another folder to run it again")
+    say(f"{folder} is finished; choose another folder to run it again")
     return page.ensured(records.read(folder), with_report=with_report)

@@ -57,7 +57,7 @@ def check_is_last(run: Run, said: Mapping[str, Any], file: epath.PathLike) -> No
         file: the file, for the message.
     """
     who = said["state"], said.get("browser")
-    if any(who == (e.page, e.browser) and said.get("saved", 0) < e.saved for e in run.said):
+    if any(who == (e.page, e.browser) and said.get("saved", 0) < e.saved for e in run.decisions):
         raise InputError(
             f"{file} must be the last file that its browser has saved of the page; got an earlier "
             "one, which would take back what the last one says, and that is applied: to go back, "
@@ -67,11 +67,11 @@ def check_is_last(run: Run, said: Mapping[str, Any], file: epath.PathLike) -> No
 
 def _applied(shown: Run, run: Run, said: Decisions) -> Run:
     """Returns a run with decisions of a state; for the arguments and errors see `carried`."""
-    of_page = [file for file in run.said if file.page == said.page is not None]
-    elsewhere = [file for file in run.said if file not in of_page]
+    of_page = [file for file in run.decisions if file.page == said.page is not None]
+    elsewhere = [file for file in run.decisions if file not in of_page]
     earlier = [file for file in of_page if file.browser == said.browser]
     # A file that names no browser takes nothing back.
-    others = [file for file in run.said if file not in earlier or not said.browser]
+    others = [file for file in run.decisions if file not in earlier or not said.browser]
     said = _of_now(shown, decisions.folded(run, others), said, of_page)
     fresh = _without(said, earlier)
     _check_same_clusters(shown, decisions.folded(run, elsewhere), said, fresh)
@@ -80,8 +80,8 @@ def _applied(shown: Run, run: Run, said: Decisions) -> Run:
     except InputError as error:
         raise _contradiction(run, "merges that others have made otherwise") from error
     # A page knows no file of its own: its state has those that have changed nothing that it shows.
-    known = [file for file in shown.said if file.page != shown.state]
-    since = [_without(file, [e for e in known if e.origin == file.origin]) for file in others]
+    known = [file for file in shown.decisions if file.page != shown.state]
+    since = [_without(file, [e for e in known if e.author == file.author]) for file in others]
     for got in _contradictions(shown, result, fresh, since):
         raise _contradiction(run, got)
     next_label = max([run.next_label, *(number + 1 for number in said.new.values())])
@@ -129,7 +129,7 @@ def _numbers_of_new(before: Run, said: Decisions, of_page: Sequence[Decisions]) 
     known = dict[str, int]()
     for file in of_page:
         known |= file.new if file.browser == said.browser else {}
-    made = {number for file in before.said for number in file.new.values()}
+    made = {number for file in before.decisions for number in file.new.values()}
     free = max([before.next_label - 1, *known.values()]) + 1
     every = np.concatenate([before.columns, before.departed])
     numbers = dict[int, int]()
@@ -196,11 +196,11 @@ def _contradictions(
 
     Args:
         shown: the state of the page.
-        run: the present state after the file, which is the last one of `Run.said`.
+        run: the present state after the file, which is the last one of `Run.decisions`.
         fresh: what the file says that its browser has not said before.
         since: what each other file says that the page does not know.
     """
-    said = run.said[-1]
+    said = run.decisions[-1]
     into = _receivers(run, said)
     of_page = [file for file in since if file.page == said.page is not None]
     pairs = [(said, fresh, file) for file in since if file not in of_page]
@@ -263,7 +263,7 @@ def _names(
 def _receivers(run: Run, said: Decisions) -> dict[int, int]:
     """Returns `decisions.merged` of the page of a file in a run."""
     page = said.number, said.page
-    return decisions.merged([file for file in run.said if (file.number, file.page) == page])
+    return decisions.merged([file for file in run.decisions if (file.number, file.page) == page])
 
 
 def _picked(run: Run, said: Decisions) -> dict[int, int]:

@@ -7,8 +7,7 @@ have decided from these two alone, so that it can be made anew without one of th
 another one in its place.
 
 The files of one page hold together. `carry` refuses a file that contradicts another one when it is
-applied, so the order in which files are applied decides nothing but which of two such files is
-refused.
+applied, so the order in which two files are applied decides nothing but which of them is refused.
 """
 
 import dataclasses
@@ -59,7 +58,7 @@ def folded(run: Run, said: Sequence[Decisions]) -> Run:
         named=named,
         shaped=frozenset(shaped),
         whole=frozenset(whole),
-        said=tuple(said),
+        decisions=tuple(said),
     )
 
 
@@ -187,13 +186,13 @@ def without_ended(run: Run, *, with_clusters: bool) -> Run:
     Rows that have left, and about which nothing is decided any more, are forgotten.
 
     Args:
-        run: the run, of which what was found and decided rows are those of now, and `said` is that
-            of the state before.
+        run: the run, of which what was found and decided rows are those of now, and `decisions`
+            those of the state before.
         with_clusters: whether a decision ends with its cluster, one about a row also if the row is
             no longer decided, and a merge if the merged cluster is there again. A cluster that is
             merged is there if the one that has received it is; a name stays with its number.
     """
-    said: Sequence[Decisions] = run.said
+    said: Sequence[Decisions] = run.decisions
     found = {NO_CLUSTER, *run.labels.tolist()}
     if with_clusters:
         there = found | {label for label, end in _ends(said).items() if end in found}

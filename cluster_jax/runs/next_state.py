@@ -115,7 +115,7 @@ def next_state(before: Run, now: Now, x: Rows, numbers: Numbers, clustering: Clu
     columns = after.columns.copy()
     columns["label"] = state.ids
     columns["apart"] = state.apart
-    # A decision ends with its cluster.
+    # With another number of clusters a decision ends with its cluster; else its cluster is there.
     columns["decided"] &= np.isin(after.labels, [NO_CLUSTER, *state.ids.tolist()])
     if numbers != "other":
         columns["earlier"] = columns["label"]

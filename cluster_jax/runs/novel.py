@@ -117,7 +117,7 @@ def next_of_images(
         # Not of these images: all of a known class may be unreadable.
         known_classes=tuple(after.images["known"]["names"]),
     )
-    run = decisions.folded(run, after.said)
+    run = decisions.folded(run, after.decisions)
     run = dataclasses.replace(
         run,
         results={**scored.results, "metrics": metrics},

@@ -272,7 +272,7 @@ def report_data(run: Run) -> ReportData:
         settled=run.held,
         whole=run.whole,
         state=run.state,
-        applied=tuple(f"{said.page} {said.browser}" for said in run.said if said.page is not None),
+        applied=tuple(f"{file.page} {file.browser}" for file in run.decisions if file.page),
         is_decided=run.columns["decided"][rows],
         facts=None if run.facts is None or not run.is_of_images else run.facts[rows],
         command=correction_command(run.workdir),

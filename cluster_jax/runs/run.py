@@ -91,7 +91,7 @@ class Decisions(NamedTuple):
     whole: tuple[int, ...]
 
     @property
-    def origin(self) -> tuple[str | None, int, str]:
+    def author(self) -> tuple[str | None, int, str]:
         """Where it was said: a later file of the same page and browser has the same one."""
         return self.page, self.number, self.browser
 
@@ -108,7 +108,7 @@ _BY_NUMBER = ("names", "labels")  # of the attributes of `Decisions`, those with
 PAGES = 8  # the most pages of which the states are kept, because they may be saved again
 # Attributes that JSON does not know: of what it has they are made.
 _FROM_JSON: Mapping[str, Callable[[Any], Any]] = {
-    "said": lambda said: tuple(map(_decisions, said)),
+    "decisions": lambda files: tuple(map(_decisions, files)),
     **dict.fromkeys(("named", "suggested", "files"), lambda of: {int(key): of[key] for key in of}),
     **dict.fromkeys(("shaped", "whole"), frozenset),
     **dict.fromkeys(("away", "departed_names", "label_names", "known_classes"), tuple),
@@ -191,9 +191,9 @@ class Run:
         shaped: clusters into which a person has merged others, or that a person has made or
             divided.
         whole: clusters that a person has called one kind.
-        said: what people have decided, in the order in which it was applied. With what was found
-            it makes the clusters of the rows, the columns "decided" and "kept", `named`, `shaped`
-            and `whole`, see `decisions.folded`.
+        decisions: what people have decided, in the order in which it was applied. With what was
+            found it makes the clusters of the rows, the columns "decided" and "kept", `named`,
+            `shaped` and `whole`, see `decisions.folded`.
         updates: number of updates of the run; -1: it has no clusters yet.
         events: events of the last update.
         changes: numbers of rows of the last update by the "change" in `changes.csv`.
@@ -241,7 +241,7 @@ class Run:
     suggested: Mapping[int, Sequence[str]] = dataclasses.field(default_factory=dict)
     shaped: frozenset[int] = frozenset()
     whole: frozenset[int] = frozenset()
-    said: tuple[Decisions, ...] = ()
+    decisions: tuple[Decisions, ...] = ()
     updates: int = -1
     events: tuple[Event, ...] = ()
     changes: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -522,7 +522,7 @@ class Run:
         stored = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
         about = {name: value for name, value in values.items() if name not in stored}
         about |= {"shaped": sorted(self.shaped), "whole": sorted(self.whole)}
-        about["said"] = [said._asdict() for said in self.said]
+        about["decisions"] = [file._asdict() for file in self.decisions]
         if self.images:  # Paths of the config are tried relative to the place of now, too.
             about["images"] = {**self.images, "workdir": os.path.abspath(self.workdir)}
         about["format"] = workdirs.FORMAT
@@ -549,7 +549,7 @@ class Run:
 
     def _numbers_of_pages(self) -> list[int]:
         """Lists the states of the pages of which files were applied last."""
-        pages = [said.number for said in reversed(self.said) if said.page is not None]
+        pages = [file.number for file in reversed(self.decisions) if file.page is not None]
         return list(dict.fromkeys(pages))[:PAGES]
 
 

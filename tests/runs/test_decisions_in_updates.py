@@ -227,10 +227,10 @@ def test_a_copy_that_is_kept_leaves_and_returns_as_the_same_row(first):
     compared = match.compare(run, None, others)
     now = compared.joined(compared.known >= 0, run.store[:0]).after
     assert now.departed["id"].tolist() == [3]
-    said = carry.corrected(run, {"keep": [3]}).said
-    now = decisions.without_ended(dataclasses.replace(now, said=said), with_clusters=False)
+    said = carry.corrected(run, {"keep": [3]}).decisions
+    now = decisions.without_ended(dataclasses.replace(now, decisions=said), with_clusters=False)
     assert now.departed["id"].tolist() == [3], "it is remembered as long as a file keeps it"
-    forgotten = decisions.without_ended(dataclasses.replace(now, said=()), with_clusters=False)
+    forgotten = decisions.without_ended(dataclasses.replace(now, decisions=()), with_clusters=False)
     assert not len(forgotten.departed)
     back = match.compare(now, None, run.facts)
     assert back.run.columns["id"][-1] == 3

@@ -191,7 +191,7 @@ def test_outputs_of_a_state_that_is_written_again_follow_it_after_a_kill(run, tm
             except Killed:
                 pass
         update.update_rows(run, Table(FIRST))  # Of no change.
-        said = records.read(run).said
+        said = records.read(run).decisions
         assert len({file.page for file in said}) == 1
         seen.add(len(said))
         partial = f".run-{before.number}.npz.partial"

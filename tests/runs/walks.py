@@ -8,7 +8,7 @@ FOLDED = ("label", "decided", "kept")
 
 def check_decided(run):
     """The clusters of a state are those that were found, with all that files say on top."""
-    now = decisions.folded(run, run.said)
+    now = decisions.folded(run, run.decisions)
     for name in FOLDED:
         assert now.columns[name].tolist() == run.columns[name].tolist(), name
         assert now.departed[name].tolist() == run.departed[name].tolist(), name
